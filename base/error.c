@@ -1,0 +1,36 @@
+/* base/error.c - see error.h. */
+#include "base/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+luce_status fail(luce_error *err, luce_status code, const char *format, ...)
+{
+    if (!err) return code;
+    err->code = code;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err->text, sizeof err->text, format, args);
+    va_end(args);
+    /* Names from a hostile file must not write escape sequences to a terminal or break a line. */
+    for (char *c = err->text; *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
+    return code;
+}
+
+const char *status_name(luce_status code)
+{
+    static const char *const names[] = {
+        [LUCE_OK] = "ok",
+        [LUCE_E_ARG] = "bad argument",
+        [LUCE_E_IO] = "input or output failed",
+        [LUCE_E_FORMAT] = "bad file format",
+        [LUCE_E_NOMEM] = "out of memory",
+        [LUCE_E_DEVMEM] = "out of device memory",
+        [LUCE_E_DEVICE] = "device failed",
+        [LUCE_E_UNSUPPORTED] = "not supported",
+        [LUCE_E_CANCELLED] = "cancelled",
+        [LUCE_E_NUMERIC] = "result is not finite",
+    };
+    return (unsigned)code < sizeof names / sizeof *names ? names[code] : "unknown status";
+}

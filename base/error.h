@@ -1,0 +1,15 @@
+/* base/error.h - how a function says that it failed: a status, and words with cause and remedy. */
+#ifndef LUCE_BASE_ERROR_H
+#define LUCE_BASE_ERROR_H
+
+#include "luce.h"
+
+/* Formats the message into *err (which may be NULL), marks it with `code` and returns `code`,
+ * so that a failure is one line where it is found. Control bytes in the text become '?'. */
+luce_status fail(luce_error *err, luce_status code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The status in words, for logs: "out of memory". Static storage. */
+const char *status_name(luce_status code);
+
+#endif

@@ -1,0 +1,29 @@
+/* base/str.h - a slice of bytes that somebody else owns; may hold any byte, is not terminated. */
+#ifndef LUCE_BASE_STR_H
+#define LUCE_BASE_STR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+struct str {
+    const char *at;
+    size_t len;
+};
+
+static inline struct str str_of(const char *text)
+{
+    return (struct str){ text, strlen(text) };
+}
+
+static inline bool str_eq(struct str a, struct str b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.at, b.at, a.len) == 0);
+}
+
+static inline bool str_is(struct str a, const char *text)
+{
+    return str_eq(a, str_of(text));
+}
+
+#endif

@@ -1,0 +1,92 @@
+/* tests/test_base.c - memory, arenas, buffers, maps, files. */
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/map.h"
+#include "test.h"
+
+TEST(mem_counts_blocks_and_fails_on_demand)
+{
+    size_t before = mem_live();
+    void *p = mem_alloc(100);
+    CHECK_EQ(mem_live(), before + 1);
+    mem_fail_after(1);
+    void *q = mem_zero(10), *r = mem_zero(10);
+    mem_fail_never();
+    CHECK(q != NULL);
+    CHECK(r == NULL);
+    p = mem_resize(p, 200);
+    mem_free(p);
+    mem_free(q);
+    CHECK_EQ(mem_live(), before);
+    CHECK(mem_array(SIZE_MAX / 2, 4) == NULL);
+}
+
+TEST(arena_gives_aligned_zeroed_memory_and_frees_it_at_once)
+{
+    size_t before = mem_live();
+    struct arena a = { 0 };
+    for (size_t i = 1; i < 3000; i += 7) {
+        unsigned char *p = arena_alloc(&a, i);
+        CHECK_EQ((uintptr_t)p % 16, 0);
+        for (size_t k = 0; k < i; k++)
+            if (p[k]) CHECK(p[k] == 0);
+        memset(p, 0xff, i);
+    }
+    arena_reset(&a);
+    CHECK_EQ(mem_live(), before + 1);
+    arena_drop(&a);
+    CHECK_EQ(mem_live(), before);
+}
+
+TEST(buf_remembers_its_first_failure)
+{
+    struct buf b = { 0 };
+    buf_printf(&b, "%d-%s", 42, "x");
+    CHECK_STR(buf_text(&b), "42-x");
+    mem_fail_after(0);
+    for (int i = 0; i < 100; i++) buf_add_text(&b, "more");
+    mem_fail_never();
+    CHECK(b.failed);
+    buf_drop(&b);
+}
+
+TEST(map_finds_what_was_added)
+{
+    struct map m = { 0 };
+    char keys[1000][8];
+    for (int i = 0; i < 1000; i++) {
+        int len = snprintf(keys[i], 8, "k%d", i);
+        CHECK_EQ(map_add(&m, (struct str){ keys[i], (size_t)len }, (uint64_t)i, NULL), 1);
+    }
+    uint64_t v = 0;
+    CHECK_EQ(map_add(&m, str_of("k7"), 99, &v), 0);
+    CHECK_EQ(v, 7);
+    CHECK(map_set(&m, str_of("k7"), 99));
+    CHECK(map_find(&m, str_of("k7"), &v));
+    CHECK_EQ(v, 99);
+    CHECK(!map_find(&m, str_of("absent"), &v));
+    map_drop(&m);
+}
+
+TEST(file_writer_leaves_all_or_nothing)
+{
+    struct file_writer w;
+    luce_error err = { 0 };
+    const char *path = scratch("atomic.bin");
+    CHECK_OK(file_create(&w, path, &err), err);
+    CHECK_OK(file_append(&w, "hello", 5, &err), err);
+    CHECK(access(path, F_OK) != 0);
+    CHECK_OK(file_commit(&w, &err), err);
+    struct buf b = { 0 };
+    CHECK_OK(file_read(&b, path, 100, &err), err);
+    CHECK_STR(buf_text(&b), "hello");
+    buf_clear(&b);
+    CHECK_EQ(file_read(&b, path, 4, &err), LUCE_E_FORMAT);
+    buf_drop(&b);
+    struct file_map m;
+    CHECK_EQ(file_map_open(&m, "/", &err), LUCE_E_IO);
+    CHECK(strstr(err.text, "directory") != NULL, "%s", err.text);
+}
