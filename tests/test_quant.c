@@ -88,6 +88,28 @@ static int check_decode(const struct format *f, const char *text, const char *bl
     return 1;
 }
 
+/* The codebooks of a MIX format: sections books, book_blocks, book_decoded. */
+static int check_books(const struct format *f, const char *text)
+{
+    uint8_t bytes[ROW];
+    float books[16], want[ROW], got[ROW];
+    const char *levels = golden_section(text, "books"), *from = golden_section(text, "book_blocks");
+    const char *to = golden_section(text, "book_decoded");
+    if (!levels || !from || !to) return 0;
+    CHECK(f->levels > 0 && f->levels <= 8);
+    CHECK_EQ(golden_bytes(from, bytes, sizeof bytes), format_bytes(f, ROW));
+    CHECK(golden_floats(levels, books, 2 * f->levels) && golden_floats(to, want, ROW));
+    memset(got, 0xff, sizeof got);
+    f->decode_books(bytes, got, ROW, books);
+    for (int i = 0; i < ROW; i++)
+        if (f32_bits(got[i]) != f32_bits(want[i])) {
+            test_failed(__FILE__, __LINE__, "%s books: element %d is %a, not %a", f->name, i,
+                        (double)got[i], (double)want[i]);
+            break;
+        }
+    return 1;
+}
+
 TEST(quant_decodes_golden_vectors_bit_for_bit)
 {
     for (size_t i = 0; format_at(i); i++) {
@@ -101,6 +123,7 @@ TEST(quant_decodes_golden_vectors_bit_for_bit)
             checked += check_decode(f, buf_text(&b), "random_blocks", "random_decoded");
         }
         CHECK(checked > 0, "%s has no golden vectors", f->name);
+        if (f->decode_books) CHECK(b.len && check_books(f, buf_text(&b)), "%s: no vectors for books", f->name);
         buf_drop(&b);
     }
 }
