@@ -66,7 +66,7 @@ fuzz:                   ## run each fuzz target for FUZZ_SECONDS (60)
 	scripts/fuzz build-fuzz $(FUZZ_SECONDS)
 
 format:                 ## format all sources
-	git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
+	scripts/format
 
 lint: configure         ## check the rules of the house (scripts/lint)
 	scripts/lint --self-test
