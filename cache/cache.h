@@ -50,7 +50,7 @@ int seq_wide(const struct seq *s);
  * pages that no later row can see. */
 luce_status seq_reserve(struct seq *s, int n, luce_error *err);
 /* After a narrow step in which the sequence had rows: the accepted path, as local row numbers in
- * order. It is carried out by the sequence's next step. */
+ * order; NULL is the chain 0 .. n-1. It is carried out by the sequence's next step. */
 void seq_accept(struct seq *s, const uint8_t *path, int n);
 /* After a wide step of n rows: they are in pages already. */
 void seq_advance(struct seq *s, int n);

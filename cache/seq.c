@@ -195,7 +195,7 @@ luce_status seq_reserve(struct seq *s, int n, luce_error *err)
 void seq_accept(struct seq *s, const uint8_t *path, int n)
 {
     assert(s->n_pending == 0 && n >= 0 && n <= NARROW_ROWS);
-    memcpy(s->pending, path, (size_t)n);
+    for (int i = 0; i < n; i++) s->pending[i] = path ? path[i] : (uint8_t)i;
     s->n_pending = n;
     s->length += n;
 }
