@@ -1,0 +1,121 @@
+/* device/device.h - a place with memory and execution: a CPU, a CUDA or HIP GPU.
+ *
+ * A device implements the op table, uploads weights into its own layouts, holds page pools, and
+ * replays compiled tapes over steps. Everything a step touches is claimed at load or compile time.
+ * Threads: one owner (the engine thread) calls a device. */
+#ifndef LUCE_DEVICE_DEVICE_H
+#define LUCE_DEVICE_DEVICE_H
+
+#include "ops/ops.h"
+
+struct device_info {
+    char     name[128];         /* "AMD EPYC ...", "NVIDIA H200" */
+    char     id[16];            /* "cpu", "cuda:0" */
+    char     driver[64];        /* driver and runtime versions, or the instruction sets in use */
+    uint64_t memory_total, memory_free;     /* bytes, free at the time of asking */
+    int      n_units;           /* cores or multiprocessors */
+};
+
+/* Measured, by device_fns.measure: rates that the bench compares with. */
+struct device_limits {
+    double read_bytes_per_s;    /* best streaming read */
+    double int8_ops_per_s;      /* 8-bit integer dot products, 2 ops a multiply-add; 0: not used */
+    double bf16_ops_per_s;      /* bf16 matrix or dot rate */
+    double f32_ops_per_s;
+};
+
+struct device_params {
+    int n_threads;              /* CPU: 0 means the cores of the affinity mask */
+    const char *isa;            /* CPU: highest instruction set to use, NULL: all that is there */
+};
+
+struct device;
+struct device_cache;            /* page pools and page tables on the device */
+struct program;                 /* a tape compiled for one width bucket */
+
+struct cache_params {
+    const struct kv_layout *layout;     /* finished; must outlive the cache */
+    int n_slots;
+    int n_pages[KV_MAX_KINDS];          /* including the n_slots banks at the front */
+    int max_pages[KV_MAX_KINDS];        /* entries of a slot's page table */
+};
+
+/* One call of a traced run. */
+struct trace {
+    const struct tape *tape;
+    const struct call *call;
+    int      index;             /* of the call on its tape */
+    double   seconds;
+    uint64_t hash;              /* of the output's bytes (rows in use) */
+};
+typedef void (*trace_fn)(void *context, const struct trace *t);
+
+struct device_fns {
+    void (*close)(struct device *d);
+    luce_status (*info)(struct device *d, struct device_info *out, luce_error *err);
+    /* True when a call has a kernel of its own here (struct target's has). */
+    bool (*has)(const struct device *d, const struct call *c);
+
+    /* Bytes that the weight will take here. */
+    uint64_t (*weight_bytes)(const struct device *d, const struct weight *w);
+    /* Copies the weight into the device's layout and sets w->dev and w->layout. `vector` and tables
+     * read row by row (embeddings) stay in canonical form. LUCE_E_DEVMEM or LUCE_E_NOMEM when it
+     * does not fit. The host bytes are not needed afterwards. */
+    luce_status (*upload)(struct device *d, struct weight *w, luce_error *err);
+    void (*release)(struct device *d, struct weight *w);
+
+    luce_status (*cache_open)(struct device *d, struct device_cache **out, const struct cache_params *p,
+                              luce_error *err);
+    void (*cache_close)(struct device *d, struct device_cache *c);
+    /* Whole pages from and to host memory, page_bytes of the kind. */
+    luce_status (*page_read)(struct device *d, struct device_cache *c, int kind, int page, void *host,
+                             luce_error *err);
+    luce_status (*page_write)(struct device *d, struct device_cache *c, int kind, int page,
+                              const void *host, luce_error *err);
+
+    /* The tape, plan and cache (may be NULL for tapes without ATTN) must outlive the program. Programs
+     * of one cache run in order and share one arena as large as the largest of them. */
+    luce_status (*compile)(struct device *d, struct program **out, const struct tape *t,
+                           const struct plan *p, struct device_cache *c, luce_error *err);
+    void (*program_close)(struct device *d, struct program *p);
+    /* Runs the step: applies its edits, then every call. Returns when the results can be read.
+     * LUCE_E_DEVICE: the device is lost. trace may be NULL; tracing runs call by call. */
+    luce_status (*run)(struct device *d, struct program *p, const struct step *s, trace_fn trace,
+                       void *context, luce_error *err);
+    /* Rows of a kept value of the last run, and rows of an input before the next one. */
+    luce_status (*read)(struct device *d, struct program *p, struct val v, int first_row, int n_rows,
+                        void *host, luce_error *err);
+    luce_status (*write)(struct device *d, struct program *p, struct val v, int first_row, int n_rows,
+                         const void *host, luce_error *err);
+
+    luce_status (*measure)(struct device *d, struct device_limits *out, luce_error *err);
+    /* Largest normalised mean squared error of the call against the float64 reference that this
+     * device promises (activation quantisation included). */
+    double (*tolerance)(const struct device *d, const struct tape *t, const struct call *c);
+};
+
+struct device {
+    const struct device_fns *fns;
+    /* Wide and narrow kernels give the same bits, whatever the number of rows: classes coincide and
+     * a prompt may be cut anywhere. */
+    bool equal_bits;
+    int  max_wide_rows;         /* most rows of a wide step that pays */
+};
+
+/* A kind of device: a row of device/table.c. */
+struct device_kind {
+    const char *name;           /* "cpu", "cuda", "hip" */
+    const char *doc;
+    int (*count)(void);         /* devices of this kind that are present now */
+    luce_status (*open)(struct device **out, int index, const struct device_params *p, luce_error *err);
+};
+/* Row i of the table, NULL past the end. */
+const struct device_kind *device_kind_at(size_t i);
+/* Opens "cpu", "cuda:0", "auto" (the first GPU, else the CPU). The message of a failure lists what is
+ * there. */
+luce_status device_open(struct device **out, const char *id, const struct device_params *p, luce_error *err);
+void device_close(struct device *d);            /* NULL is fine */
+/* The target that tapes are recorded for. */
+struct target device_target(const struct device *d);
+
+#endif

@@ -1,0 +1,137 @@
+/* ops/ops.h - the ops: what a tape is made of. One file ops/<name>.c defines each: its record
+ * function (checks shapes, once), its float64 reference (this is the meaning), the cases that every
+ * backend is tested on, and, for a coarse op, its expansion into simpler ones.
+ *
+ * Adding an op: a row here, its record function's contract below, ops/<name>.c; a kernel file and a
+ * line in the table of each backend that wants speed. */
+#ifndef LUCE_OPS_OPS_H
+#define LUCE_OPS_OPS_H
+
+#include "tape/tape.h"
+
+/* name, identifier, meaning */
+#define OPS(X)                                                                            \
+    X(EMBED,   embed,   "rows of a table by token id, scaled")                            \
+    X(NORM,    norm,    "x * w / rms(x) (+ residual)")                                    \
+    X(LINEAR,  linear,  "W x + b (+ residual), up to 3 W that share x, side by side")     \
+    X(GLU,     glu,     "act(Wg x) * (Wu x)")                                             \
+    X(GATE,    gate,    "act(left half) * right half")                                    \
+    X(QKV,     qkv,     "q, k, v products, then ROPE_KV")                                 \
+    X(ROPE_KV, rope_kv, "norm and rotate q and k per head, commit and write k and v")     \
+    X(ATTN,    attn,    "attention over pages, staging bank and path")                    \
+    X(TAKE,    take,    "the rows whose logits are wanted")                               \
+    X(ADD,     add,     "a + b")                                                          \
+    X(ARGMAX,  argmax,  "index of the largest column; ties to the lowest; NaN gives -1")
+
+enum op {
+#define OP_ENUM(NAME, name, doc) OP_##NAME,
+    OPS(OP_ENUM)
+#undef OP_ENUM
+    OP_COUNT
+};
+
+enum act { ACT_SILU, ACT_GELU_TANH, ACT_COUNT };
+enum rope_layout { ROPE_NONE, ROPE_NORM, ROPE_NEOX };    /* pairs (2i, 2i+1) or (i, i + dims/2) */
+
+/* Attributes: plain data, zero means the usual. */
+struct embed_attr  { float scale; };                      /* 0: 1 */
+struct norm_attr   { float eps; };
+struct linear_attr { int n_mat; float softcap; };         /* softcap c: c * tanh(y / c); 0: none */
+struct glu_attr    { enum act act; int n_mat; };          /* n_mat 1: one matrix, gate rows first */
+struct gate_attr   { enum act act; };
+struct rope_kv_attr {
+    int   heads, kv_heads, head_dim;
+    enum rope_layout layout;
+    int   rope_dims;            /* rotated dims of a head; the rest passes through */
+    float magnitude;            /* of cos and sin; 0: 1 */
+    float eps;                  /* of the per-head norms */
+};
+struct qkv_attr    { int n_mat; struct rope_kv_attr post; };   /* n_mat 1: rows q, k, v in one */
+struct attn_attr {
+    int   heads, kv_heads, head_dim;
+    float scale;                /* of q . k */
+    int   window;               /* key p is visible to row i iff i - p < window; 0: all */
+    float softcap;
+};
+
+/* ---- record functions. Each checks shapes and returns the output, or "no value" on a dead tape --- */
+/* y[r] = scale * table[token[r]]; rows of given embeddings are taken unscaled. table [embd, vocab]. */
+struct val op_embed(struct tape *t, const struct weight *table, float scale);
+/* y = x * w / sqrt(mean(x^2) + eps) (+ residual, if it is a value). w [cols] f32. */
+struct val op_norm(struct tape *t, struct val x, const struct weight *w, float eps);
+struct val op_norm_add(struct tape *t, struct val x, const struct weight *w, float eps, struct val residual);
+/* y = W x + b. w [in, out]; bias [out] f32 or NULL. */
+struct val op_linear(struct tape *t, struct val x, const struct weight *w, const struct weight *bias);
+struct val op_linear_add(struct tape *t, struct val x, const struct weight *w, const struct weight *bias,
+                         struct val residual);
+/* c * tanh(W x / c); softcap 0: W x. */
+struct val op_head(struct tape *t, struct val x, const struct weight *w, float softcap);
+/* act(gate x) * (up x); gate NULL: up holds 2 ff rows, the gate's first. */
+struct val op_glu(struct tape *t, struct val x, const struct weight *gate, const struct weight *up, enum act act);
+/* x [rows, 2 n] -> y [rows, n]. */
+struct val op_gate(struct tape *t, struct val x, enum act act);
+struct qkv_weights {            /* k and v NULL: q holds all rows in order q, k, v. The rest optional. */
+    const struct weight *q, *k, *v, *q_bias, *k_bias, *v_bias, *q_norm, *k_norm;
+    const struct weight *freq;  /* [rope_dims / 2] f32: radians per position of each pair */
+};
+/* Returns q [rows, heads * head_dim]; keys and values of `layer` go to bank or pages. */
+struct val op_qkv(struct tape *t, int layer, struct val x, const struct qkv_weights *w,
+                  const struct rope_kv_attr *post);
+/* The second half alone: x [rows, (heads + 2 kv_heads) * head_dim], q then k then v. */
+struct val op_rope_kv(struct tape *t, int layer, struct val x, const struct qkv_weights *w,
+                      const struct rope_kv_attr *post);
+/* o [rows, heads * head_dim]; query head h reads kv head h / (heads / kv_heads). */
+struct val op_attn(struct tape *t, int layer, struct val q, const struct attn_attr *attr);
+/* x [rows, cols] -> [out rows, cols]. */
+struct val op_take(struct tape *t, struct val x);
+struct val op_add(struct tape *t, struct val a, struct val b);
+/* [n, cols] f32 -> [n, 1] i32. */
+struct val op_argmax(struct tape *t, struct val x);
+
+/* Weight slots of a call, by op (call.w). */
+enum { W_LINEAR_MAT = 0, W_LINEAR_BIAS = 3 };             /* 3 matrices, then 3 biases */
+enum { W_GLU_GATE = 0, W_GLU_UP = 1 };                    /* n_mat 1: W_GLU_UP alone, in slot 0 */
+enum { W_QKV_MAT = 0, W_QKV_BIAS = 3, W_QKV_QNORM = 6, W_QKV_KNORM = 7, W_QKV_FREQ = 8 };  /* ROPE_KV too */
+
+/* ---- definitions ------------------------------------------------------------------------------- */
+struct ref_cache;               /* keys and values in float64, by slot, layer and position */
+struct ref_args {
+    const struct call *call;
+    const struct kv_layout *kv;
+    const struct step *step;
+    struct ref_cache *cache;
+    const double *x[CALL_IN];   /* inputs, rows x cols */
+    double *y[CALL_OUT];
+    int rows;                   /* of the output in this step */
+    int cols[CALL_IN], out_cols[CALL_OUT];
+    double *scratch;            /* one weight row */
+};
+/* Row `row` of weight slot i (row-major over experts), decoded exactly, in a->scratch. */
+const double *ref_weight_row(const struct ref_args *a, int slot, uint64_t row);
+
+struct case_list;
+struct op_def {
+    const char *name, *doc;
+    void (*reference)(const struct ref_args *a);
+    /* Records the simpler ops that mean the same; NULL for a basic op. */
+    struct val (*expand)(struct tape *t, const struct call *c);
+    /* What every backend is tested on (ops/cases.h). */
+    void (*cases)(struct case_list *l);
+    /* Appends the attributes in words. */
+    void (*print)(const void *attr, struct buf *out);
+};
+extern const struct op_def *const op_defs[OP_COUNT];
+
+/* Pushes a call, or its expansion when the tape's target has no kernel for it. */
+struct val op_push(struct tape *t, const struct call *c);
+/* Bytes that must move and operations that must be done by one call in this step: weights in their
+ * stored format once, inputs and outputs once, visible keys and values once (in cache formats); two
+ * operations a multiply-add. For traces and the bench. */
+struct work {
+    double bytes, ops;
+};
+struct work call_work(const struct tape *t, const struct call *c, const struct step *s);
+/* Prints the tape: one line a call. With a plan, offsets too. */
+void tape_print(const struct tape *t, const struct plan *p, struct buf *out);
+
+#endif

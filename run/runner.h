@@ -1,0 +1,74 @@
+/* run/runner.h - a loaded model that can take a step; target and drafter alike.
+ * Owns weights on the device, tapes, programs by width bucket, and the step buffer.
+ * Threads: one owner. A step in steady state allocates nothing. */
+#ifndef LUCE_RUN_RUNNER_H
+#define LUCE_RUN_RUNNER_H
+
+#include "cache/cache.h"
+#include "model/family.h"
+
+struct runner;
+
+struct load_params {
+    struct device *device;
+    uint32_t k_format, v_format;        /* 0: f16 */
+    int      context;                   /* positions of one sequence; 0: what fits, up to the model's */
+    int      n_slots;                   /* 0: 1 */
+    int64_t  total_positions;           /* of all sequences; 0: context * n_slots, or what fits */
+    int      chunk;                     /* rows of a prefill step, 0: the device's choice */
+    struct record_params record;
+    void   (*progress)(void *context, double share);    /* of the upload; may be NULL */
+    void    *progress_context;
+    bool   (*cancelled)(void *context);                 /* may be NULL */
+};
+/* What the load will take, in bytes; printed by the plan and by refusals. */
+struct load_plan {
+    uint64_t weights, cache, scratch, free;
+    int      context;                   /* chosen */
+    int      context_fits;              /* the largest that would fit */
+};
+/* Computes the plan without claiming anything. LUCE_E_DEVMEM when it does not fit: the message is the
+ * table and the largest context that does. */
+luce_status runner_plan(const struct model *m, const struct load_params *p, struct load_plan *out,
+                        luce_error *err);
+/* Plans, uploads (releasing file pages strip by strip), opens the cache, records the tape. The runner
+ * takes the model (closes it with itself, and on failure). */
+luce_status runner_open(struct runner **out, struct model *m, const struct load_params *p, luce_error *err);
+void runner_close(struct runner *r);
+
+const struct model *runner_model(const struct runner *r);
+struct device *runner_device(const struct runner *r);
+struct cache *runner_cache(const struct runner *r);
+const struct tape *runner_tape(const struct runner *r);
+struct load_plan runner_load_plan(const struct runner *r);
+int runner_chunk(const struct runner *r);       /* most rows of a prefill step */
+
+/* ---- a step: begin, add rows, run, read, decide --------------------------------------------------- */
+enum want { WANT_NONE, WANT_LAST, WANT_ALL };   /* rows whose logits are wanted */
+
+/* Starts an empty step of this class. */
+void runner_begin(struct runner *r, enum step_class class);
+/* Adds n rows of a sequence; parent[i] is the local row before row i (-1: the sequence's last
+ * position), NULL for a chain. Reserves pages. Returns the index of its first wanted row in *first_out
+ * (if not NULL). LUCE_E_ARG when the step is full, LUCE_E_DEVMEM without free pages. */
+luce_status runner_add(struct runner *r, struct seq *s, const int32_t *tokens, const int *parent, int n,
+                       enum want want, int *first_out, luce_error *err);
+/* Runs it. Wide rows are then part of their sequence; narrow ones wait for seq_accept. */
+luce_status runner_run(struct runner *r, luce_error *err);
+/* Runs it call by call (luce inspect --trace-ops). */
+luce_status runner_trace(struct runner *r, trace_fn fn, void *context, luce_error *err);
+const struct step *runner_step(const struct runner *r);
+/* Results of the last run: the greedy token, and the logits (vocab floats), of wanted row i.
+ * LUCE_E_NUMERIC when a logit is not finite. */
+luce_status runner_argmax(struct runner *r, int out_row, int32_t *token, luce_error *err);
+luce_status runner_logits(struct runner *r, int out_row, float *logits, luce_error *err);
+luce_status runner_read(struct runner *r, struct val v, int row, int n_rows, void *out, luce_error *err);
+const struct record *runner_record(const struct runner *r);
+
+/* Feeds n tokens of a prompt to a sequence: wide chunks (whole pages where the device needs that), the
+ * tail narrow. All rows are accepted. The logits of the last row are those of wanted row 0.
+ * cancelled may be NULL. */
+luce_status runner_prefill(struct runner *r, struct seq *s, const int32_t *tokens, int n,
+                           bool (*cancelled)(void *), void *context, luce_error *err);
+
+#endif
