@@ -181,11 +181,11 @@ TEST(gguf_writer_lays_out_strictly_at_any_alignment)
 TEST(gguf_writer_refuses_bad_declarations_and_leaves_no_file)
 {
     static uint64_t few[] = { 7, 0 }, many[] = { 9, 0 };
-    static const struct gguf_source ok = { .name = "ok", .dim = { 2 }, .n_dims = 1, .data = f32s };
+#define GOOD { .name = "good", .dim = { 2 }, .n_dims = 1, .data = f32s }
     static const struct { const char *key; struct gguf_source tensor; const char *says; } rows[] = {
-        { "", ok, "key name '' has 0 bytes" },
-        { "twice", ok, "key 'twice' is declared twice" },
-        { "general.alignment", ok, "power of two" },
+        { "", GOOD, "key name '' has 0 bytes" },
+        { "twice", GOOD, "key 'twice' is declared twice" },
+        { "general.alignment", GOOD, "power of two" },
         { NULL, { .name = "", .n_dims = 0, .data = f32s }, "tensor name '' has 0 bytes" },
         { NULL, { .name = "plain", .data = f32s }, "tensor 'plain' is declared twice" },
         { NULL,
