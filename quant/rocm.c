@@ -3,7 +3,9 @@
  * Codes are little-endian bit strings, those of FP4 nibbles as in Q4_0. The MIX formats have the
  * bytes of FP3 and FP2; in their mode 1 the levels come from two codebooks outside the blocks.
  * FP2 has two readings with one id: two scales (bit 7 negates the half's levels), or, in the affine
- * one, scale and offset for all 32. */
+ * one, scale and offset for all 32. Encoders: rocm_encode.c. */
+#include "quant/rocm.h"
+
 #include "quant/rows.h"
 
 const int8_t rocmfp4_values[16] = { 0, 1, 2, 3, 4, 6, 8, 10, 0, -1, -2, -3, -4, -6, -8, -10 };
@@ -163,32 +165,32 @@ VALID_SCALES(fp2_affine_valid, block_rocmfp2, 2, 0xff)
 
 const struct format format_rocmfp4 = {
     .id = Q_ROCMFP4, .name = "rocmfp4", .doc = "16 levels to 10, scale per 16", .block = 32,
-    .bytes = sizeof(struct block_rocmfp4), .decode = fp4_decode,
+    .bytes = sizeof(struct block_rocmfp4), .decode = fp4_decode, .encode = rocmfp4_encode,
     .valid = fp4_valid,
 };
 const struct format format_rocmfp4_fast = {
     .id = Q_ROCMFP4_FAST, .name = "rocmfp4_fast", .doc = "16 levels to 10, scale per 32", .block = 32,
-    .bytes = sizeof(struct block_rocmfp4_fast), .decode = fp4_fast_decode,
+    .bytes = sizeof(struct block_rocmfp4_fast), .decode = fp4_fast_decode, .encode = rocmfp4_fast_encode,
     .valid = fp4_fast_valid,
 };
 const struct format format_rocmfp6 = {
     .id = Q_ROCMFP6, .name = "rocmfp6", .doc = "sign and 5 bits, scale per 16", .block = 32,
-    .bytes = sizeof(struct block_rocmfp6), .decode = fp6_decode,
+    .bytes = sizeof(struct block_rocmfp6), .decode = fp6_decode, .encode = rocmfp6_encode,
     .valid = fp6_valid,
 };
 const struct format format_rocmfp8 = {
     .id = Q_ROCMFP8, .name = "rocmfp8", .doc = "signed bytes, scale per 32", .block = 32,
-    .bytes = sizeof(struct block_rocmfp8), .decode = fp8_decode,
+    .bytes = sizeof(struct block_rocmfp8), .decode = fp8_decode, .encode = rocmfp8_encode,
     .valid = fp8_valid,
 };
 const struct format format_rocmfp3 = {
     .id = Q_ROCMFP3, .name = "rocmfp3", .doc = "levels 0, 1, 2, 4 with sign, scale per 16", .block = 32,
-    .bytes = sizeof(struct block_rocmfp3), .decode = fp3_decode,
+    .bytes = sizeof(struct block_rocmfp3), .decode = fp3_decode, .encode = rocmfp3_encode,
     .valid = fp3_valid,
 };
 const struct format format_rocmfp2 = {
     .id = Q_ROCMFP2, .name = "rocmfp2", .doc = "levels -1 to 2, scale (and sign) per 16", .block = 32,
-    .bytes = sizeof(struct block_rocmfp2), .decode = fp2_decode,
+    .bytes = sizeof(struct block_rocmfp2), .decode = fp2_decode, .encode = rocmfp2_encode,
     .valid = fp2_valid,
 };
 const struct format format_rocmfp2_affine = {
@@ -199,11 +201,11 @@ const struct format format_rocmfp2_affine = {
 /* Without the mode of their tensor every scale byte of a MIX block is fine: no valid. */
 const struct format format_rocmfp3_mix = {
     .id = Q_ROCMFP3_MIX, .name = "rocmfp3_mix", .doc = "rocmfp3 blocks, levels from two codebooks of 8",
-    .block = 32, .bytes = sizeof(struct block_rocmfp3), .decode = fp3_decode, .levels = 8,
-    .decode_books = fp3_books_decode,
+    .block = 32, .bytes = sizeof(struct block_rocmfp3), .decode = fp3_decode,
+    .encode = rocmfp3_encode, .levels = 8, .decode_books = fp3_books_decode,
 };
 const struct format format_rocmfp2_mix = {
     .id = Q_ROCMFP2_MIX, .name = "rocmfp2_mix", .doc = "rocmfp2 blocks, levels from two codebooks of 4",
-    .block = 32, .bytes = sizeof(struct block_rocmfp2), .decode = fp2_mix_decode, .levels = 4,
-    .decode_books = fp2_books_decode,
+    .block = 32, .bytes = sizeof(struct block_rocmfp2), .decode = fp2_mix_decode,
+    .encode = rocmfp2_encode, .levels = 4, .decode_books = fp2_books_decode,
 };
