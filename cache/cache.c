@@ -119,6 +119,11 @@ int cache_free_slots(const struct cache *c)
     return n;
 }
 
+int cache_slots(const struct cache *c)
+{
+    return c->config.n_slots;
+}
+
 int cache_max_positions(const struct cache *c)
 {
     return c->config.max_positions;

@@ -31,6 +31,7 @@ struct device_cache *cache_on_device(const struct cache *c);
 int cache_pages(const struct cache *c, int kind);
 int cache_free_pages(const struct cache *c, int kind);
 int cache_free_slots(const struct cache *c);
+int cache_slots(const struct cache *c);
 int cache_max_positions(const struct cache *c);
 
 /* A new empty sequence. LUCE_E_DEVMEM: all slots are taken. */
