@@ -56,7 +56,8 @@ static luce_status dispatch(int argc, char **argv, luce_error *err)
         return st;
     }
     for (int i = 0; i < COMMAND_COUNT; i++)
-        if (!strcmp(argv[1], commands[i].name)) return run_command((enum command_id)i, argc - 2, argv + 2, err);
+        if (!strcmp(argv[1], commands[i].name))
+            return run_command((enum command_id)i, argc - 2, argv + 2, err);
     return fail(err, LUCE_E_ARG, "no command '%s'; 'luce --help' lists them", argv[1]);
 }
 

@@ -188,8 +188,9 @@ void options_help(struct buf *out, enum command_id id, const struct command *com
         if (!(row->commands >> id & 1)) continue;
         char left[NAME_MAX_BYTES], name[NAME_MAX_BYTES];
         variable_name(row, name);
-        snprintf(left, sizeof left, "%c%c%c --%s %s", row->letter ? '-' : ' ', row->letter ? row->letter : ' ',
-                 row->letter ? ',' : ' ', row->name, row->value ? row->value : "");
+        bool letter = row->letter != 0;
+        snprintf(left, sizeof left, "%c%c%c --%s %s", letter ? '-' : ' ', letter ? row->letter : ' ',
+                 letter ? ',' : ' ', row->name, row->value ? row->value : "");
         buf_printf(out, "  %-28s %s (", left, row->help);
         if (row->fallback) buf_printf(out, "default %s, ", row->fallback);
         buf_printf(out, "%s)\n", name);

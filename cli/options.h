@@ -51,6 +51,7 @@ void options_help(struct buf *out, enum command_id id, const struct command *com
 /* Writes the whole buffer to standard output. LUCE_E_NOMEM when the buffer had failed, LUCE_E_IO. */
 luce_status output_write(const struct buf *text, luce_error *err);
 
+/* The commands, each in its file; see struct command. */
 luce_status inspect_run(const struct options *o, luce_error *err);
 luce_status tokenize_run(const struct options *o, luce_error *err);
 
