@@ -1,5 +1,6 @@
-/* tests/fuzz/fuzz_gguf.c - any bytes as a GGUF: the reader refuses them with a message or gives a view
- * of which every byte can be read. Seeds: tests/fuzz/corpus/gguf (scripts/make-gguf-corpus.py). */
+/* tests/fuzz/fuzz_gguf.c - any bytes as a GGUF: the reader refuses them with a message or gives a
+ * view of which every byte can be read.
+ * Seeds: tests/fuzz/corpus/gguf (scripts/make-gguf-corpus.py). */
 #include <stdlib.h>
 
 #include "tests/gguf_walk.h"
