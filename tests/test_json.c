@@ -87,6 +87,16 @@ TEST(json_numbers_read_back_the_same)
         CHECK(strtod(buf_text(&b), NULL) == v, "%s is not %.17g", buf_text(&b), v);
         buf_drop(&b);
     }
+    for (int i = 0; i < 500; i++) {
+        float v = (float)(test_normal() * pow(10, test_uniform(-30, 30)));
+        struct buf b = { 0 };
+        struct json j;
+        json_begin(&j, &b);
+        json_float(&j, i ? v : 1e-5f);
+        if (i) CHECK(strtof(buf_text(&b), NULL) == v, "%s is not %.9g", buf_text(&b), (double)v);
+        else CHECK_STR(buf_text(&b), "1e-05");
+        buf_drop(&b);
+    }
     double not_finite[] = { NAN, INFINITY, -INFINITY };
     for (size_t i = 0; i < COUNT(not_finite); i++) {
         struct buf b = { 0 };
