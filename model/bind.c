@@ -86,8 +86,8 @@ static luce_status check_tensor(const struct binder *b, const struct wanted *w, 
 /* A synthetic model has every tensor that is needed and, untied, the head. */
 static bool makes(const struct model *m, const struct bind *d)
 {
-    if (d->field == offsetof(struct model, output) && d == &model_binds[2]) return m->synthetic->untied;
-    return !(d->flags & OPTIONAL);
+    bool head = !strcmp(d->tensor, "output.weight");
+    return head ? m->synthetic->untied : !(d->flags & OPTIONAL);
 }
 
 static luce_status want(struct binder *b, const struct bind *d, void *fields, int layer, bool *found,

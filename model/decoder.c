@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "model/rope.h"
+#include "ops/record.h"
 
 enum { MAX_HEADS = 1024, MAX_HEAD_DIM = 1024, MAX_EMBD = 1 << 18, MAX_FF = 1 << 20, MAX_VOCAB = 1 << 24,
        MAX_CONTEXT = 1 << 28 };
@@ -202,14 +203,9 @@ struct val decoder_glu(struct tape *t, struct val x, const struct weight *gate, 
                        const struct weight *gate_bias, const struct weight *up_bias, enum act act)
 {
     if (!gate_bias && !up_bias) return op_glu(t, x, gate, up, act);
-    struct linear_attr attr = { .n_mat = 2 };
-    struct call c = {
-        .op = OP_LINEAR, .layer = -1, .n_in = 1, .in = { x }, .n_w = W_LINEAR_BIAS + 2, .n_out = 1,
-        .w = { [W_LINEAR_MAT] = gate, up, NULL, [W_LINEAR_BIAS] = gate_bias, up_bias },
-        .attr = &attr, .attr_size = sizeof attr,
-        .shape = { { tape_shape(t, x).rows, DT_F32, (int)(gate->dim[1] + up->dim[1]) } },
-    };
-    return op_gate(t, op_push(t, &c), act);
+    struct linear_parts both = { .x = x, .mat = { gate, up }, .bias = { gate_bias, up_bias },
+                                 .attr = { .n_mat = 2 }, .layer = -1 };
+    return op_gate(t, record_linear(t, &both), act);
 }
 
 /* Keeps x as "layer.N"; the name lives in the tape. */

@@ -57,7 +57,15 @@ luce_status model_open_planned(struct model **out, const struct gguf *g, const s
     if (!m) return fail(err, LUCE_E_NOMEM, "%s: out of memory for the model", gguf_path(g));
     m->family = family;
     m->file = g;
-    m->synthetic = plan;
+    if (plan) {
+        struct synthetic_plan *copy = arena_alloc(&m->arena, sizeof *copy);
+        if (!copy) {
+            st = fail(err, LUCE_E_NOMEM, "%s: out of memory for the model", gguf_path(g));
+            goto bad;
+        }
+        *copy = *plan;
+        m->synthetic = copy;
+    }
     if ((st = family->configure(m, g, err))) goto bad;
     if ((st = bind_model(m, g, err))) goto bad;
     if ((st = add_caches(m, err))) goto bad;

@@ -8,7 +8,8 @@ struct preset;
 struct mix;
 struct synthetic_plan {
     const struct preset *preset;
-    const struct mix *mix;
+    const struct mix *mix;      /* NULL: every matrix in `format` */
+    uint32_t format;
     uint64_t seed;
     bool untied;                /* has an output.weight of its own */
 };
