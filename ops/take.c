@@ -2,6 +2,7 @@
  * x [rows, cols] f32, y [out rows, cols] f32. */
 #include <string.h>
 
+#include "ops/cases.h"
 #include "ops/record.h"
 #include "ops/ref.h"
 
@@ -22,5 +23,21 @@ static void reference(const struct ref_args *a)
         memcpy(a->y[0] + (size_t)o * cols, a->x[0] + (size_t)a->step->out[o].row * cols, cols * sizeof(double));
 }
 
+static struct val record_case(struct case_env *env, const struct op_case *c)
+{
+    return op_take(case_tape(env), case_input(env, DOM_ROWS, c->p[0], 1));
+}
+
+static void cases(struct case_list *l)
+{
+    static const int cols[] = { 1, 31, 576 };
+    for (int i = 0; i < 3; i++)
+        for (int j = i; j < CASE_WIDTHS; j += 3) {
+            int n = case_widths[j];
+            case_add(l, &(struct op_case){ .n_rows = n, .wide = n > NARROW_ROWS, .p = { cols[i] },
+                                           .record = record_case, .label = "every other row, from the last" });
+        }
+}
+
 const struct op_def op_def_take = { .name = "take", .doc = "the rows whose logits are wanted",
-                                    .reference = reference };
+                                    .reference = reference, .cases = cases };
