@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/log.h"
 #include "base/mem.h"
 #include "quant/quant.h"
 #include "run/inside.h"
@@ -114,6 +113,9 @@ luce_status plan_load(const struct model *m, const struct kv_layout *kv, const s
     struct cache_config c = cache_config_of(p, kv, plan->context, chunk);
     plan->cache = cache_bytes(&c);
     if (plan->context > plan->context_fits) return refuse(plan, &info, usable, err);
+    if (plan->context > m->c.context)
+        return fail(err, LUCE_E_ARG, "a context of %d positions; this model takes up to %d", plan->context,
+                    m->c.context);
     return LUCE_OK;
 }
 

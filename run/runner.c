@@ -5,7 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "base/mem.h"
 #include "quant/quant.h"
 #include "run/inside.h"
@@ -47,12 +46,11 @@ static luce_status open_all(struct runner *r, const struct load_params *p, luce_
     r->edits = mem_zero(sizeof *r->edits);
     if (!r->step || !r->edits) return fail(err, LUCE_E_NOMEM, "out of memory for the step");
     luce_status st = chunk_of(p, &r->chunk, err);
+    if (!st) st = runner_plan(m, p, &r->plan, err);
+    if (!st) st = model_limit_context(m, r->plan.context, err);     /* may change what is recorded */
     if (!st) st = fix_formats(&m->kv, p, err);
     if (!st) st = record(&r->tape, m, &m->kv, p, &r->record, err);
-    if (!st) st = plan_load(m, &m->kv, &r->tape, p, &r->plan, err);
     if (st) return st;
-    if (r->plan.context > m->c.context)
-        log_warn("the model was made for %d positions; beyond them its text may get worse", m->c.context);
     struct cache_config c = cache_config_of(p, &m->kv, r->plan.context, r->chunk);
     if ((st = upload_weights(m, p, err))) return st;
     return cache_open(&r->cache, &c, err);
