@@ -83,6 +83,15 @@ def decode_q2_0(b):
     return [f32((q - 1) * d) for q in codes(b[2:], 2, 64)]
 
 
+def encode_q2_0(x):
+    d = max(abs(v) for v in x)
+    out = 0
+    for i, v in enumerate(x):
+        q = f32(v * f32(1 / d)) if d else 0.0
+        out |= (1 if abs(q) < 0.5 else 2 if q > 0 else 0) << 2 * i
+    return to_half(d) + out.to_bytes(16, "little")
+
+
 TQ3 = [-0.190685, -0.117832, -0.065717, -0.021460, 0.021460, 0.065717, 0.117832, 0.190685]
 TQ3_MID = [-0.154259, -0.091775, -0.043589, 0.0, 0.043589, 0.091775, 0.154259]
 
@@ -197,8 +206,11 @@ def mix_format(name, number, size, bits, levels, r):
 def main():
     x, r = read_input(), Random(2024)
     plain_formats(x, r)
-    data = b"".join(to_half((1 + r.draw(1000)) / 4096) + r.bytes(16) for _ in range(ROW // 64))
-    write("q2_0", 42, 64, 18, [("random_blocks", data), ("random_decoded", blocks_of(data, 18, decode_q2_0))])
+    data = b"".join(encode_q2_0(x[i:i + 64]) for i in range(0, ROW, 64))
+    rest = b"".join(to_half((1 + r.draw(1000)) / 4096) + r.bytes(16) for _ in range(ROW // 64))
+    write("q2_0", 42, 64, 18, [
+        ("encoded_plain", data), ("decoded_plain", blocks_of(data, 18, decode_q2_0)),
+        ("random_blocks", rest), ("random_decoded", blocks_of(rest, 18, decode_q2_0))])
     data = b"".join(encode_tq3(x[i:i + 128]) for i in range(0, ROW, 128))
     rest = b"".join(to_half((1 + r.draw(1000)) / 256) + r.bytes(12) for _ in range(ROW // 32))
     write("tq3_0", 1042, 128, 56, [
