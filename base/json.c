@@ -124,20 +124,32 @@ void json_uint(struct json *j, uint64_t value)
     buf_printf(j->out, "%" PRIu64, value);
 }
 
-void json_number(struct json *j, double value)
+/* Writes value with the fewest digits that read back the same, as a float or as a double. */
+static void add_number(struct json *j, double value, bool single)
 {
     if (!isfinite(value)) {
         json_null(j);
         return;
     }
     char text[40];
-    for (int digits = 15; digits <= 17; digits++) {
+    int least = single ? 6 : 15, most = single ? 9 : 17;
+    for (int digits = least; digits <= most; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) == value) break;
+        if (single ? strtof(text, NULL) == (float)value : strtod(text, NULL) == value) break;
     }
     char *comma = strchr(text, ',');        /* a program may have set another locale */
     if (comma) *comma = '.';
     json_raw(j, str_of(text));
+}
+
+void json_number(struct json *j, double value)
+{
+    add_number(j, value, false);
+}
+
+void json_float(struct json *j, float value)
+{
+    add_number(j, value, true);
 }
 
 void json_bool(struct json *j, bool value)

@@ -30,6 +30,8 @@ void json_int(struct json *j, int64_t value);
 void json_uint(struct json *j, uint64_t value);
 /* The shortest of 15 to 17 digits that reads back the same; null when not finite. */
 void json_number(struct json *j, double value);
+/* The same for a float: 6 to 9 digits. */
+void json_float(struct json *j, float value);
 void json_bool(struct json *j, bool value);
 void json_null(struct json *j);
 /* A value that is JSON text already. */

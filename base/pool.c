@@ -1,9 +1,9 @@
 /* base/pool.c - see pool.h.
  * A round: the caller writes the job and opens the `start` gate; every thread runs it and arrives;
- * the last to arrive opens the `phase` gate, on which the caller (or, at a barrier, everyone) waits.
- * Threads arrive in groups of 8, and the last of a group arrives at the root: with a hundred threads
- * on one counter its cache line would be the slowest part. A gate is a number that changes when it
- * opens. All that a gate orders goes by its release and acquire; futex only puts threads to sleep. */
+ * the last to arrive opens the `phase` gate, on which the caller (or, at a barrier, everyone)
+ * waits. Threads arrive in groups of 8, and the last of a group arrives at the root: with a hundred
+ * threads on one counter its cache line would be the slowest part. A gate is a number that changes
+ * when it opens. What a gate orders goes by release and acquire; futex only lets threads sleep. */
 #define _GNU_SOURCE
 #include "base/pool.h"
 
@@ -35,6 +35,12 @@ struct counter {
     _Alignas(LINE) atomic_int arrived;
 };
 
+struct worker {
+    struct thread thread;
+    struct pool *pool;
+    int index;
+};
+
 struct pool {
     struct gate start, phase;
     struct counter root;
@@ -43,11 +49,7 @@ struct pool {
     void *arg;
     int n_threads, n_groups;
     uint64_t spin_ns;
-    struct worker {
-        struct thread thread;
-        struct pool *pool;
-        int index;
-    } *workers;                 /* owned; n_threads of them, the first is unused */
+    struct worker *workers;     /* owned; n_threads of them, the first is unused */
 };
 
 static inline void relax(void)
@@ -145,9 +147,12 @@ luce_status pool_new(struct pool **out, int n_threads, luce_error *err)
     if (!p) return fail(err, LUCE_E_NOMEM, "out of memory for a pool of %d threads", n_threads);
     *p = (struct pool){ .n_threads = n_threads, .n_groups = (n_threads + GROUP - 1) / GROUP };
     p->spin_ns = n_threads > cores_count(false) ? SPIN_NS_CROWDED : SPIN_NS;
-    luce_status st = LUCE_OK;
     p->workers = mem_array((size_t)n_threads, sizeof *p->workers);
-    if (!p->workers) st = fail(err, LUCE_E_NOMEM, "out of memory for %d threads", n_threads);
+    if (!p->workers) {
+        mem_free(p);
+        return fail(err, LUCE_E_NOMEM, "out of memory for %d threads", n_threads);
+    }
+    luce_status st = LUCE_OK;
     for (int i = 1; i < n_threads && !st; i++) {
         struct worker *w = &p->workers[i];
         w->pool = p;
@@ -167,7 +172,7 @@ void pool_free(struct pool *p)
     if (!p) return;
     p->fn = NULL;
     gate_open(&p->start);
-    for (int i = 1; p->workers && i < p->n_threads; i++) thread_join(&p->workers[i].thread);
+    for (int i = 1; i < p->n_threads; i++) thread_join(&p->workers[i].thread);
     mem_free(p->workers);
     mem_free(p);
 }

@@ -1,6 +1,6 @@
 /* base/pool.h - a team of threads that runs one function on all of them, again and again.
- * Made for kernels: a token costs hundreds of rounds, so idle members first spin (some 50 us), then
- * sleep in the kernel; where there are more threads than cores they sleep almost at once.
+ * Made for kernels: a token costs hundreds of rounds, so idle members first spin (some 50 us) and
+ * then sleep; where there are more threads than cores they sleep almost at once.
  * Threads: one thread at a time runs a pool; it works as thread 0. The function must not run its own
  * pool again. */
 #ifndef LUCE_BASE_POOL_H

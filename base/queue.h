@@ -10,7 +10,8 @@ struct queue;
 luce_status queue_new(struct queue **out, int capacity, luce_error *err);
 /* NULL is fine. Pointers still inside are not freed: pop them first. Nobody may wait on it. */
 void queue_free(struct queue *q);
-/* Adds item (not NULL); waits while the queue is full. False: closed, the item stays the caller's. */
+/* Adds item (not NULL); waits while the queue is full. False when closed: the item stays the
+ * caller's. */
 bool queue_push(struct queue *q, void *item);
 /* The same without waiting; false also when full. */
 bool queue_try_push(struct queue *q, void *item);

@@ -26,8 +26,9 @@ luce_status thread_start(struct thread *t, const char *name, void (*run)(void *a
     int problem = pthread_create(&t->id, NULL, enter, t);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (problem)
-        return fail(err, LUCE_E_NOMEM, "thread '%s' could not be started: %s. Use fewer threads, or "
-                    "raise the limit of processes (ulimit -u).", name, strerror(problem));
+        return fail(err, LUCE_E_NOMEM,
+                    "thread '%s' could not be started: %s. Use fewer threads, or raise the limit of "
+                    "processes (ulimit -u).", name, strerror(problem));
     t->started = true;
     return LUCE_OK;
 }
@@ -76,7 +77,7 @@ void cores_find(struct cores *out)
             }
 }
 
-/* Whole cores that the control group of this process may use (cgroup v2), rounded up; 0: no limit. */
+/* Cores that the control group of this process may use (cgroup v2), rounded up; 0: no limit. */
 static int quota(void)
 {
     FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re");

@@ -22,8 +22,8 @@ luce_status thread_start(struct thread *t, const char *name, void (*run)(void *a
 /* Waits for the end; fine on a zeroed or joined thread. */
 void thread_join(struct thread *t);
 
-/* The logical cores that this process may use. First one hardware thread of each physical core, then
- * the second ones: the first n are the best places for n threads. */
+/* The logical cores that this process may use. First one hardware thread of each physical core,
+ * then the second ones: the first n are the best places for n threads. */
 enum { CORES_MAX = 1024 };
 struct cores {
     int n, n_physical;

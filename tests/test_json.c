@@ -36,8 +36,9 @@ TEST(json_puts_commas_and_brackets_where_they_belong)
     struct json j;
     json_begin(&j, &b);
     write_all_kinds(&j);
-    CHECK_STR(buf_text(&b), "{\"empty\":{},\"list\":[-9223372036854775808,18446744073709551615,[],0.1,"
-              "true,null],\"a\\\"b\":\"x\",\"raw\":{\"k\":[1]},\"no\":false}");
+    CHECK_STR(buf_text(&b),
+              "{\"empty\":{},\"list\":[-9223372036854775808,18446744073709551615,[],0.1,true,null],"
+              "\"a\\\"b\":\"x\",\"raw\":{\"k\":[1]},\"no\":false}");
     CHECK_EQ(j.depth, 0);
     buf_drop(&b);
 }
@@ -47,7 +48,8 @@ TEST(json_puts_commas_and_brackets_where_they_belong)
 #define BYTES(text) text, sizeof text - 1
 static const struct { const char *bytes; size_t len; const char *json; } strings[] = {
     { BYTES(""),                        "\"\"" },
-    { BYTES("plain \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80"), "\"plain \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80\"" },
+    { BYTES("plain \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80"),
+      "\"plain \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80\"" },
     { BYTES("\"\\/\b\f\n\r\t"),         "\"\\\"\\\\/\\b\\f\\n\\r\\t\"" },
     { BYTES("\0\x01\x1f\x7f"),          "\"\\u0000\\u0001\\u001f\x7f\"" },
     { BYTES("a\x80z"),                  "\"a" R "z\"" },                /* lone continuation */
@@ -83,6 +85,16 @@ TEST(json_numbers_read_back_the_same)
         json_begin(&j, &b);
         json_number(&j, v);
         CHECK(strtod(buf_text(&b), NULL) == v, "%s is not %.17g", buf_text(&b), v);
+        buf_drop(&b);
+    }
+    for (int i = 0; i < 500; i++) {
+        float v = (float)(test_normal() * pow(10, test_uniform(-30, 30)));
+        struct buf b = { 0 };
+        struct json j;
+        json_begin(&j, &b);
+        json_float(&j, i ? v : 1e-5f);
+        if (i) CHECK(strtof(buf_text(&b), NULL) == v, "%s is not %.9g", buf_text(&b), (double)v);
+        else CHECK_STR(buf_text(&b), "1e-05");
         buf_drop(&b);
     }
     double not_finite[] = { NAN, INFINITY, -INFINITY };
