@@ -30,13 +30,13 @@ struct option {
 #define FOR(id) (1u << COMMAND_##id)
 #define AT(field) offsetof(struct options, field)
 #define SAMPLES (FOR(RUN) | FOR(CHAT))
-#define LOADS SAMPLES
+#define LOADS (SAMPLES | FOR(BENCH) | FOR(INSPECT))
 static const struct option table[] = {
-    { "model", 'm', OPT_TEXT, AT(model), NULL, "FILE", 0, 0, LOADS | FOR(TOKENIZE),
+    { "model", 'm', OPT_TEXT, AT(model), NULL, "FILE", 0, 0, SAMPLES | FOR(BENCH) | FOR(TOKENIZE),
       "the model, a GGUF file (any part of a split one)" },
     { "file", 'f', OPT_TEXT, AT(file), NULL, "FILE", 0, 0, FOR(TOKENIZE) | FOR(RUN),
       "read the text from this file" },
-    { "json", 0, OPT_FLAG, AT(json), NULL, NULL, 0, 0, FOR(INSPECT) | FOR(TOKENIZE) | FOR(RUN) | FOR(DEVICES),
+    { "json", 0, OPT_FLAG, AT(json), NULL, NULL, 0, 0, FOR(INSPECT) | FOR(TOKENIZE) | FOR(RUN) | FOR(DEVICES) | FOR(BENCH),
       "print one JSON object" },
     { "values", 0, OPT_INT, AT(values), "8", "N", 0, INT32_MAX, FOR(INSPECT),
       "show at most N elements of an array" },
@@ -48,7 +48,24 @@ static const struct option table[] = {
       "show each token's text beside its id" },
     { "decode", 0, OPT_FLAG, AT(decode), NULL, NULL, 0, 0, FOR(TOKENIZE),
       "the other way: ids, separated by spaces or commas, to text" },
-    { "prompt", 'p', OPT_TEXT, AT(prompt), NULL, "TEXT", 0, 0, FOR(RUN), "the text to continue" },
+    { "synthetic", 0, OPT_TEXT, AT(synthetic), NULL, "PRESET:FORMAT", 0, 0, FOR(BENCH),
+      "a model of these dimensions with random weights instead of a file" },
+    { "depth", 0, OPT_INT, AT(depth), "512", "N", 0, 1 << 24, FOR(BENCH),
+      "positions that are in the cache before decode and steps" },
+    { "prompt-tokens", 0, OPT_INT, AT(prompt_tokens), "512", "N", 1, 1 << 24, FOR(BENCH), "length of the prefill" },
+    { "repeat", 0, OPT_INT, AT(repeat), "5", "N", 1, 1000, FOR(BENCH), "least repetitions of a test" },
+    { "only", 0, OPT_TEXTS, AT(only), NULL, "TEST", 0, 0, FOR(BENCH),
+      "this test alone: decode, step or prefill; may be given several times" },
+    { "tape", 0, OPT_FLAG, AT(tape), NULL, NULL, 0, 0, FOR(INSPECT), "print the ops that a step runs" },
+    { "trace-ops", 0, OPT_FLAG, AT(trace_ops), NULL, NULL, 0, 0, FOR(INSPECT),
+      "run a step op by op: time, bandwidth and a hash of each output" },
+    { "check", 0, OPT_FLAG, AT(check), NULL, NULL, 0, 0, FOR(INSPECT),
+      "refuse whatever a run would refuse, without running" },
+    { "check-against-reference", 0, OPT_FLAG, AT(check_against_reference), NULL, NULL, 0, 0, FOR(INSPECT),
+      "compare each op of a short prompt with the float64 definitions" },
+    { "width", 0, OPT_INT, AT(width), "1", "N", 1, 64, FOR(INSPECT), "rows of the step of --tape and --trace-ops" },
+    { "prompt", 'p', OPT_TEXT, AT(prompt), NULL, "TEXT", 0, 0, FOR(RUN) | FOR(INSPECT),
+      "the text to continue (inspect: the tokens of the step)" },
     { "chat", 0, OPT_FLAG, AT(chat), NULL, NULL, 0, 0, FOR(RUN), "put the prompt into the model's chat form" },
     { "system", 0, OPT_TEXT, AT(system), NULL, "TEXT", 0, 0, SAMPLES, "system text of a chat" },
     { "max-tokens", 'n', OPT_INT, AT(max_tokens), "0", "N", 0, INT32_MAX, SAMPLES,
