@@ -233,7 +233,7 @@ template <class F> static void all(uint8_t *pool, uint64_t bytes)
     time_all<F>(pool, bytes);
 }
 
-int main()
+int main(int argc, char **argv)
 {
     cudaDeviceProp p; OK(cudaGetDeviceProperties(&p, 0)); sms = p.multiProcessorCount;
     uint64_t bytes = 12ull << 30; uint8_t *pool; OK(cudaMalloc(&pool, bytes)); OK(cudaMemset(pool, 0x11, bytes));
@@ -241,6 +241,19 @@ int main()
     cudaEvent_t e0, e1; OK(cudaEventCreate(&e0)); OK(cudaEventCreate(&e1));
     for (int i = 0; i < 12; i++) { OK(cudaEventRecord(e0)); read_kernel<<<sms * (i % 2 ? 8 : 4), i % 3 ? 512 : 256>>>((uint4 *)pool, (4ull << 30) / 16, (uint32_t *)n_rows_dev + 8); OK(cudaEventRecord(e1)); OK(cudaDeviceSynchronize()); float t; OK(cudaEventElapsedTime(&t, e0, e1)); bandwidth = std::max(bandwidth, (4ull << 30) / (t * 1e-3)); }
     printf("%s, %d SMs, read %.3f TB/s\n", p.name, sms, bandwidth * 1e-12);
+#ifdef STUDY
+    (void)argc;
+    static const int m8b[][3] = { { 6144, 4096, 0 }, { 4096, 4096, 0 }, { 24576, 4096, 1 }, { 4096, 12288, 0 } };
+    check<STUDY, 1>(4096, 4096, 8);
+    double b;
+    double t = chain<STUDY, 1>(m8b, 4, 36, true, true, pool, bytes, &b); printf("%s %s 8B %.3f ms %4.1f%%\n", argv[0], STUDY::name(), t * 1e3, 100 * b / t / bandwidth);
+    t = chain<STUDY, 2>(m8b, 4, 36, true, true, pool, bytes, &b); printf("%s %s 8B w16 %.3f ms %4.1f%%\n", argv[0], STUDY::name(), t * 1e3, 100 * b / t / bandwidth);
+    for (int i = 0; i < 4; i++) { int one[1][3] = { { m8b[i][0], m8b[i][1], m8b[i][2] } }; t = chain<STUDY, 1>(one, 1, 36, true, true, pool, bytes, &b);
+        printf("    %5d x %5d: %.2f us  %4.1f%%\n", m8b[i][0], m8b[i][1], t / 36 * 1e6, 100 * b / t / bandwidth); }
+    return 0;
+#else
+    (void)argc, (void)argv;
+#endif
     all<q4_0>(pool, bytes); all<q4_k>(pool, bytes); all<iq4_xs>(pool, bytes); all<q8_0>(pool, bytes); all<q6_k>(pool, bytes); all<f16>(pool, bytes);
     return 0;
 }

@@ -70,10 +70,11 @@ __host__ __device__ inline int unit_block(int u, int n, int units)
 /* Shared memory of a launch: barriers, table, rings, activations (panel), reduction. */
 template <class F, int NT> struct linear_shape {
     enum {
-        WARPS = ROW_WARPS * F::KWARPS,
-        THREADS = WARPS * WARP,
-        STAGES = F::TILE >= 4096 ? 3 : F::TILE >= 2048 ? 3 : 4,
-        RING = WARPS * STAGES * F::TILE,
+        WARPS = ROW_WARPS * F::KWARPS,          /* that multiply; one more feeds the ring */
+        THREADS = (WARPS + 1) * WARP,
+        UNIT = ROW_WARPS * F::TILE,
+        STAGES = 72 * 1024 / UNIT,              /* units in flight */
+        RING = STAGES * UNIT,
         /* One row tile at a time: [kw][rw][register][lane] */
         REDUCE = F::KWARPS * ROW_WARPS * NT * 4 * WARP * 4,
         HEAD = 1024,            /* barriers */
@@ -98,30 +99,28 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
     const int rw = warp % ROW_WARPS, kw = warp / ROW_WARPS;
     const int units = a.n_strips * a.n_chunks;
     const int u0 = unit_begin(blockIdx.x, gridDim.x, units), u1 = unit_begin(blockIdx.x + 1, gridDim.x, units);
-    uint64_t *full = bars + 2 + warp * shape::STAGES;
-    uint8_t *ring = ring_all + warp * shape::STAGES * F::TILE;
+    uint64_t *full = bars + 2, *empty = full + shape::STAGES;
 
-    if (threadIdx.x == 0) bar_init(&bars[0], 1), bar_init(&bars[1], 1);
-    if (lane == 0)
-        for (int i = 0; i < shape::STAGES; i++) bar_init(&full[i], 1);
-    bar_fence();
-    __syncwarp();
-
-    /* Weights do not depend on the kernel before: start the ring now. */
-    int next_load = u0 + ((kw - u0) % F::KWARPS + F::KWARPS) % F::KWARPS, loads = 0;
-    const int first = next_load;
-#define LOAD_TILE()                                                                       \
-    do {                                                                                  \
-        if (next_load < u1 && lane == 0) {                                                \
-            int slot_ = loads % shape::STAGES;                                            \
-            bar_expect(&full[slot_], F::TILE);                                            \
-            bulk_load(ring + slot_ * F::TILE, a.tiles + ((uint64_t)next_load * ROW_WARPS + rw) * F::TILE, \
-                      F::TILE, &full[slot_], true);                                       \
-        }                                                                                 \
-        loads++, next_load += F::KWARPS;                                                  \
-    } while (0)
-    for (int i = 0; i < shape::STAGES; i++) LOAD_TILE();
+    if (threadIdx.x == 0) {
+        bar_init(&bars[0], 1);
+        for (int i = 0; i < shape::STAGES; i++) bar_init(&full[i], 1), bar_init(&empty[i], ROW_WARPS);
+        bar_fence();
+    }
+    __syncthreads();
     launch_dependents();
+    if (warp == shape::WARPS) {         /* the feeder: weights do not depend on the kernel before */
+        if (lane == 0) {
+            for (int u = u0; u < u1; u++) {
+                const int slot = (u - u0) % shape::STAGES, turn = (u - u0) / shape::STAGES;
+                if (turn > 0) bar_wait(&empty[slot], (turn - 1) & 1);
+                bar_expect(&full[slot], shape::UNIT);
+                bulk_load(ring_all + slot * shape::UNIT, a.tiles + (uint64_t)u * shape::UNIT, shape::UNIT,
+                          &full[slot], true);
+            }
+            if (a.next_bytes) bulk_prefetch(a.next + (uint64_t)blockIdx.x * a.next_bytes, a.next_bytes);
+        }
+        return;
+    }
     typename F::regs regs;
     if constexpr (F::LUT > 0) {
         F::fill(lut);
@@ -136,7 +135,7 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
     const int panel_units = resident ? u1 - u0 : shape::PANEL;
     const bool whole = want == a.n_chunks;
     const int c0 = u0 % a.n_chunks;
-    __syncthreads();
+    if constexpr (F::LUT > 0) group_sync(14, shape::WARPS * WARP);
     uint32_t panel_parity = 0;
 
     float acc[2][NT][4];
@@ -147,11 +146,10 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
 #pragma unroll
             for (int r = 0; r < 4; r++) acc[i][j][r] = 0;
 
-    int used = 0;               /* tiles taken from the ring */
-    int mine = first;           /* this warp's next unit */
+    int mine = u0 + ((kw - u0) % F::KWARPS + F::KWARPS) % F::KWARPS;      /* this warp's next unit */
     for (int p0 = u0; p0 < u1; p0 += panel_units) {
         const int p1 = p0 + panel_units < u1 ? p0 + panel_units : u1;
-        if (p0 != u0) __syncthreads();          /* everyone is done with the panel */
+        if (p0 != u0) group_sync(15, shape::WARPS * WARP);      /* everyone is done with the panel */
         if (threadIdx.x == 0) {
             int n = resident ? want : p1 - p0, from = resident && whole ? 0 : p0 % a.n_chunks;
             bar_expect(&bars[0], (uint32_t)n * NT * X_CHUNK);
@@ -172,9 +170,9 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
             const int strip = s0 / a.n_chunks, strip_end = (strip + 1) * a.n_chunks;
             const int s1 = strip_end < p1 ? strip_end : p1;
             for (; mine < s1; mine += F::KWARPS) {
-                const int slot = used % shape::STAGES;
-                bar_wait(&full[slot], (used / shape::STAGES) & 1);
-                F::load(regs, ring + slot * F::TILE, lane);
+                const int slot = (mine - u0) % shape::STAGES;
+                bar_wait(&full[slot], (mine - u0) / shape::STAGES & 1);
+                F::load(regs, ring_all + slot * shape::UNIT + rw * F::TILE, lane);
                 const int c = mine - strip * a.n_chunks;
                 int at = !resident ? mine - p0 : whole ? c : c - c0 + (c < c0 ? a.n_chunks : 0);
                 const uint4 *b = (const uint4 *)(panel + at * NT * X_CHUNK) + lane;
@@ -197,9 +195,8 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
                         mma_f16(acc[1][j], f[1][1], x.z, x.w);
                     }
                 }
-                used++;
                 __syncwarp();
-                LOAD_TILE();
+                if (lane == 0) bar_arrive(&empty[slot]);
             }
             s0 = s1;
             if (s1 < strip_end && s1 < u1) break;       /* the strip goes on in the next panel */
@@ -298,9 +295,6 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
             }
         }
     }
-#undef LOAD_TILE
-    if (a.next_bytes && threadIdx.x == 0)
-        bulk_prefetch(a.next + (uint64_t)blockIdx.x * a.next_bytes, a.next_bytes);
 }
 
 #endif
