@@ -4,7 +4,6 @@
  * read from a file. Nothing that a part says is believed before another part agrees. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/mem.h"
 #include "gguf/inside.h"
