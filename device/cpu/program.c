@@ -309,8 +309,8 @@ luce_status cpu_read(struct device *d, struct program *p, struct val v, int firs
                      luce_error *err)
 {
     (void)d;
-    uint8_t *at;
-    size_t bytes;
+    uint8_t *at = NULL;
+    size_t bytes = 0;
     luce_status st = find_rows(p, v, first_row, n_rows, &at, &bytes, err);
     if (!st) memcpy(host, at, bytes);
     return st;
@@ -320,8 +320,8 @@ luce_status cpu_write(struct device *d, struct program *p, struct val v, int fir
                       const void *host, luce_error *err)
 {
     (void)d;
-    uint8_t *at;
-    size_t bytes;
+    uint8_t *at = NULL;
+    size_t bytes = 0;
     luce_status st = find_rows(p, v, first_row, n_rows, &at, &bytes, err);
     if (!st) memcpy(at, host, bytes);
     return st;

@@ -40,7 +40,7 @@ static uint64_t bytes_of(const struct packed *p)
 uint64_t cpu_weight_bytes(const struct device *d, const struct weight *w)
 {
     (void)d;
-    struct packed p;
+    struct packed p = { 0 };
     return describe(&p, w, NULL) ? 0 : bytes_of(&p);
 }
 
