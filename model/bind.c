@@ -78,6 +78,9 @@ static luce_status check_tensor(const struct binder *b, const struct wanted *w, 
                     gguf_path(b->g), w->name, shape_text(t->dim, t->n_dims > n ? t->n_dims : n, found, 96),
                     shape_text(w->dim, n, expected, 96), b->m->family->arch);
     const struct format *f = format_find(t->type);
+    if (f && f->levels)
+        return fail(err, LUCE_E_UNSUPPORTED, "%s: tensor '%s' is in format %s, whose codebooks (side data) "
+                    "luce does not read; use a file in a fixed ROCmFP format", gguf_path(b->g), w->name, f->name);
     if (f && f->decode) return LUCE_OK;
     return fail(err, LUCE_E_UNSUPPORTED, "%s: tensor '%s' has type %u (%s), which is no format of weights here",
                 gguf_path(b->g), w->name, t->type, f ? f->name : "unknown");
@@ -136,27 +139,27 @@ static int by_data(const void *a, const void *b)
     return x->order - y->order;
 }
 
-/* Vectors are f32 in memory: norms and biases that the file holds otherwise are decoded. */
+/* Vectors are f32 in memory: norms and biases that the file holds otherwise are decoded; those of
+ * synthetic models are ones. */
 static luce_status fill_vector(struct model *m, struct weight *w, luce_error *err)
 {
-    const struct format *f = format_find(w->type);
-    if (w->type == Q_F32) return LUCE_OK;
+    if (w->type == Q_F32 && w->host) return LUCE_OK;
     float *values = arena_array(&m->arena, w->dim[0], sizeof(float));
     if (!values) return fail(err, LUCE_E_NOMEM, "out of memory for %s", w->name);
-    f->decode(w->host, values, (int64_t)w->dim[0]);
+    if (w->host) format_find(w->type)->decode(w->host, values, (int64_t)w->dim[0]);
+    for (uint64_t i = 0; !w->host && i < w->dim[0]; i++) values[i] = 1;
     w->type = Q_F32;
     w->host = (const uint8_t *)values;
     w->host_bytes = w->dim[0] * sizeof(float);
     return LUCE_OK;
 }
 
+/* Values whose products keep the size of a normalised input. */
 static void fill_synthetic(const struct model *m, const struct wanted *s, struct weight *w)
 {
-    bool vector = s->bind->out == DIM_NONE;
-    w->type = vector ? Q_F32 : synthetic_format(m, s->bind->tensor, s->layer, w->dim[0]);
+    w->type = synthetic_format(m, s->bind->tensor, s->layer, w->dim[0]);
     w->seed = m->synthetic->seed + (uint64_t)s->order;
-    /* Products keep the size of a normalised input. */
-    w->synthetic_std = vector ? 0 : 1 / sqrtf((float)w->dim[0]);
+    w->synthetic_std = 1 / sqrtf((float)w->dim[0]);
     w->host_bytes = format_bytes(format_find(w->type), w->dim[0]) * w->dim[1];
 }
 
@@ -175,11 +178,11 @@ static luce_status fill(struct binder *b, luce_error *err)
             w->type = s->tensor->type;
             w->host = s->tensor->data;
             w->host_bytes = s->tensor->bytes;
-        } else {
+        } else if (s->bind->out != DIM_NONE) {
             fill_synthetic(m, s, w);
         }
+        if (s->bind->out == DIM_NONE && (st = fill_vector(m, w, err))) return st;
         m->bytes += w->host_bytes;
-        if (s->bind->out == DIM_NONE && s->tensor && (st = fill_vector(m, w, err))) return st;
         *s->field = w;
     }
     for (int i = 0; i < m->c.n_ropes; i++) {
