@@ -48,7 +48,8 @@ luce_status part_parse(struct gguf *g, struct part *p, luce_error *err);
 void part_close(struct part *p);
 /* keys.c: gguf_key and gguf_u32 for the keys of one part. */
 const struct gguf_key *part_key(const struct part *p, const char *name);
-luce_status part_u32(const struct part *p, const char *key, uint32_t absent, uint32_t *out, luce_error *err);
+luce_status part_u32(const struct part *p, const char *key, uint32_t absent, uint32_t *out,
+                     luce_error *err);
 
 /* split.c: after g->parts[0] was parsed, opens all other parts, whichever part was given. */
 luce_status split_open(struct gguf *g, luce_error *err);

@@ -51,8 +51,8 @@ static bool number_at(const struct gguf_key *k, uint64_t i, struct number *out)
     return true;
 }
 
-static luce_status mismatch(const struct part *p, const struct gguf_key *k, uint64_t i, const char *wanted,
-                            luce_error *err)
+static luce_status mismatch(const struct part *p, const struct gguf_key *k, uint64_t i,
+                            const char *wanted, luce_error *err)
 {
     char value[80] = "", element[40] = "", type[40];
     struct number n;
@@ -68,11 +68,12 @@ static luce_status mismatch(const struct part *p, const struct gguf_key *k, uint
         else snprintf(value, sizeof value, " is %" PRId64 ",", (int64_t)n.i);
     } else if (k->type == GGUF_STRING) {
         uint64_t len = load(k->value, 8);
-        snprintf(value, sizeof value, " is '%.*s',", len > 40 ? 40 : (int)len, (const char *)k->value + 8);
+        snprintf(value, sizeof value, " is '%.*s',", len > 40 ? 40 : (int)len,
+                 (const char *)k->value + 8);
     }
     return fail(err, LUCE_E_FORMAT, "%s: key '%.*s'%s%s of type %s at byte %" PRIu64 "; wanted: %s",
-                p->path, k->name.len > 100 ? 100 : (int)k->name.len, k->name.at, element, value, type,
-                (uint64_t)(k->value - p->data), wanted);
+                p->path, k->name.len > 100 ? 100 : (int)k->name.len, k->name.at, element, value,
+                type, (uint64_t)(k->value - p->data), wanted);
 }
 
 static bool to_u32(const struct gguf_key *k, uint64_t i, uint32_t *out)
@@ -101,7 +102,8 @@ static bool to_f32(const struct gguf_key *k, uint64_t i, float *out)
 static const char wants_u32[] = "a whole number from 0 to 4294967295";
 static const char wants_f32[] = "a finite number in the range of f32";
 
-luce_status part_u32(const struct part *p, const char *key, uint32_t absent, uint32_t *out, luce_error *err)
+luce_status part_u32(const struct part *p, const char *key, uint32_t absent, uint32_t *out,
+                     luce_error *err)
 {
     *out = absent;
     const struct gguf_key *k = part_key(p, key);
@@ -110,21 +112,25 @@ luce_status part_u32(const struct part *p, const char *key, uint32_t absent, uin
     return LUCE_OK;
 }
 
-luce_status gguf_u32(const struct gguf *g, const char *key, uint32_t absent, uint32_t *out, luce_error *err)
+luce_status gguf_u32(const struct gguf *g, const char *key, uint32_t absent, uint32_t *out,
+                     luce_error *err)
 {
     return part_u32(&g->parts[0], key, absent, out, err);
 }
 
-luce_status gguf_f32(const struct gguf *g, const char *key, float absent, float *out, luce_error *err)
+luce_status gguf_f32(const struct gguf *g, const char *key, float absent, float *out,
+                     luce_error *err)
 {
     *out = absent;
     const struct gguf_key *k = gguf_key(g, key);
     if (!k) return LUCE_OK;
-    if (k->type == GGUF_ARRAY || !to_f32(k, 0, out)) return mismatch(&g->parts[0], k, 0, wants_f32, err);
+    if (k->type == GGUF_ARRAY || !to_f32(k, 0, out))
+        return mismatch(&g->parts[0], k, 0, wants_f32, err);
     return LUCE_OK;
 }
 
-luce_status gguf_bool(const struct gguf *g, const char *key, bool absent, bool *out, luce_error *err)
+luce_status gguf_bool(const struct gguf *g, const char *key, bool absent, bool *out,
+                      luce_error *err)
 {
     *out = absent;
     const struct gguf_key *k = gguf_key(g, key);
@@ -161,8 +167,8 @@ static luce_status check_per(const struct part *p, const struct gguf_key *k, int
     return mismatch(p, k, k->count, wanted, err);
 }
 
-luce_status gguf_u32_per(const struct gguf *g, const char *key, uint32_t absent, uint32_t *out, int n,
-                         luce_error *err)
+luce_status gguf_u32_per(const struct gguf *g, const char *key, uint32_t absent, uint32_t *out,
+                         int n, luce_error *err)
 {
     for (int i = 0; i < n; i++) out[i] = absent;
     const struct gguf_key *k = gguf_key(g, key);

@@ -47,7 +47,8 @@ static luce_status bad(const struct cursor *c, uint64_t at, const char *format, 
         snprintf(where, sizeof where, "%s '%.*s'", c->kind, shown, c->name.at);
     else if (c->kind)
         snprintf(where, sizeof where, "%s %" PRIu64, c->kind, c->index);
-    return fail(c->err, LUCE_E_FORMAT, "%s: %s at byte %" PRIu64 ": %s", c->part->path, where, at, text);
+    return fail(c->err, LUCE_E_FORMAT, "%s: %s at byte %" PRIu64 ": %s", c->part->path, where, at,
+                text);
 }
 
 static luce_status cut_short(const struct cursor *c, const char *field, uint64_t bytes)
@@ -89,9 +90,12 @@ static luce_status read_name(struct cursor *c, uint64_t limit, struct str *out)
     uint64_t at = c->at, len;
     luce_status st = read_u64(c, "the length of its name", &len);
     if (st) return st;
-    if (len == 0) return bad(c, at, "its name is empty (length 0); 1 to %" PRIu64 " bytes are allowed", limit);
+    if (len == 0)
+        return bad(c, at, "its name is empty (length 0); 1 to %" PRIu64 " bytes are allowed",
+                   limit);
     if (len > limit)
-        return bad(c, at, "its name has length %" PRIu64 "; 1 to %" PRIu64 " bytes are allowed", len, limit);
+        return bad(c, at, "its name has length %" PRIu64 "; 1 to %" PRIu64 " bytes are allowed",
+                   len, limit);
     if (len > remaining(c)) return cut_short(c, "its name", len);
     *out = (struct str){ (const char *)c->part->data + c->at, (size_t)len };
     const void *nul = memchr(out->at, 0, out->len);
@@ -107,7 +111,8 @@ static luce_status skip_string(struct cursor *c)
     luce_status st = read_u64(c, "the length of a string", &len);
     if (st) return st;
     if (len > GGUF_MAX_VALUE && len <= remaining(c))
-        return bad(c, at, "a string of %" PRIu64 " bytes; at most %d are allowed", len, GGUF_MAX_VALUE);
+        return bad(c, at, "a string of %" PRIu64 " bytes; at most %d are allowed", len,
+                   GGUF_MAX_VALUE);
     if (len > remaining(c))
         return bad(c, at, "a string claims %" PRIu64 " bytes, %" PRIu64 " are left in the file"
                    ". The file is cut short (fetch it again) or damaged.", len, remaining(c));
@@ -123,7 +128,8 @@ static luce_status skip_array(struct cursor *c, struct gguf_key *k)
     if (st) return st;
     if (element == GGUF_ARRAY) return bad(c, at, "an array of arrays, which no known model uses");
     if (element >= GGUF_N_TYPES)
-        return bad(c, at, "array of type %" PRIu32 "; known are 0 to %d", element, GGUF_N_TYPES - 1);
+        return bad(c, at, "array of type %" PRIu32 "; known are 0 to %d", element,
+                   GGUF_N_TYPES - 1);
     k->element = (enum gguf_type)element;
     at = c->at;
     st = read_u64(c, "the length of its array", &k->count);
@@ -131,7 +137,7 @@ static luce_status skip_array(struct cursor *c, struct gguf_key *k)
     uint64_t least = element == GGUF_STRING ? 8 : gguf_type_bytes(k->element);
     if (k->count > remaining(c) / least)
         return bad(c, at, "an array claims %" PRIu64 " elements of type %s, but only %" PRIu64
-                   " bytes are left in the file. The file is cut short (fetch it again) or damaged.",
+                   " bytes are left in the file. It is cut short (fetch it again) or damaged.",
                    k->count, gguf_type_name(k->element), remaining(c));
     if (k->count > GGUF_MAX_VALUE)
         return bad(c, at, "an array of %" PRIu64 " elements; at most %d are allowed", k->count,
@@ -152,7 +158,8 @@ static luce_status parse_key(struct cursor *c, struct gguf_key *k)
     uint32_t type;
     if ((st = read_u32(c, "its type", &type))) return st;
     if (type >= GGUF_N_TYPES)
-        return bad(c, at, "its value is of type %" PRIu32 "; known are 0 to %d", type, GGUF_N_TYPES - 1);
+        return bad(c, at, "its value is of type %" PRIu32 "; known are 0 to %d", type,
+                   GGUF_N_TYPES - 1);
     k->type = k->element = (enum gguf_type)type;
     k->count = 1;
     k->value = c->part->data + c->at;
@@ -184,8 +191,8 @@ static luce_status parse_keys(struct part *p, struct cursor *c, uint64_t n)
         int added = map_add(&p->key_index, p->keys[i].name, i, &old);
         if (added < 0) return no_memory(p, c->err, "keys", n);
         if (!added)
-            return bad(c, at, "this key is there twice, first as key %" PRIu64 " at byte %" PRIu64, old,
-                       (uint64_t)((const uint8_t *)p->keys[old].name.at - p->data - 8));
+            return bad(c, at, "this key is there twice, first as key %" PRIu64 " at byte %" PRIu64,
+                       old, (uint64_t)((const uint8_t *)p->keys[old].name.at - p->data - 8));
         p->n_keys++;
     }
     return LUCE_OK;
@@ -198,7 +205,8 @@ static luce_status parse_alignment(struct part *p, struct cursor *c)
     if (!k) return LUCE_OK;
     c->name = k->name;
     uint64_t at = (uint64_t)(k->value - p->data);
-    if (k->type != GGUF_U32) return bad(c, at, "it is of type %s, it must be u32", gguf_type_name(k->type));
+    if (k->type != GGUF_U32)
+        return bad(c, at, "it is of type %s, it must be u32", gguf_type_name(k->type));
     p->alignment = get_u32(k->value);
     if (p->alignment == 0 || p->alignment & (p->alignment - 1) || p->alignment > GGUF_MAX_ALIGNMENT)
         return bad(c, at, "it is %" PRIu32 ", it must be a power of two from 1 to %d", p->alignment,
@@ -213,7 +221,8 @@ static luce_status parse_shape(struct cursor *c, struct gguf_tensor *t)
     uint32_t n_dims;
     luce_status st = read_u32(c, "its number of dimensions", &n_dims);
     if (st) return st;
-    if (n_dims > 4) return bad(c, at, "it has %" PRIu32 " dimensions, at most 4 are allowed", n_dims);
+    if (n_dims > 4)
+        return bad(c, at, "it has %" PRIu32 " dimensions, at most 4 are allowed", n_dims);
     t->n_dims = (int)n_dims;
     for (int i = 0; i < 4; i++) t->dim[i] = 1;
     for (int i = 0; i < t->n_dims; i++) {
@@ -226,7 +235,8 @@ static luce_status parse_shape(struct cursor *c, struct gguf_tensor *t)
     at = c->at;
     if ((st = read_u32(c, "its type", &t->type))) return st;
     const struct gguf_tensor_type *type = gguf_tensor_type_find(t->type);
-    if (!type) return bad(c, at, "tensor type id %" PRIu32 " %s", t->type, gguf_refused_type(t->type));
+    if (!type)
+        return bad(c, at, "tensor type id %" PRIu32 " %s", t->type, gguf_refused_type(t->type));
     if (t->dim[0] % type->block)
         return bad(c, at, "its rows of %" PRIu64 " elements are not whole blocks of %s (%" PRIu32
                    " elements each)", t->dim[0], type->name, type->block);
@@ -279,16 +289,19 @@ static luce_status check_extents(struct gguf *g, struct part *p, struct cursor *
         struct gguf_tensor *t = &g->tensors[e[i].tensor];
         c->name = str_of(t->name);
         if (e[i].offset % p->alignment)
-            return bad(c, e[i].info_at, "its offset %" PRIu64 " is not a multiple of the alignment %" PRIu32,
+            return bad(c, e[i].info_at,
+                       "its offset %" PRIu64 " is not a multiple of the alignment %" PRIu32,
                        e[i].offset, p->alignment);
         if (e[i].bytes > size)
             return bad(c, e[i].info_at, "its size overflows the file: it claims %" PRIu64
                        " bytes, the tensor data has %" PRIu64
                        ". The file is cut short (fetch it again) or damaged.", e[i].bytes, size);
         if (e[i].offset > size - e[i].bytes)        /* offset + bytes could wrap */
-            return bad(c, e[i].info_at, "it needs %" PRIu64 " bytes from offset %" PRIu64
+            return bad(c, e[i].info_at,
+                       "it needs %" PRIu64 " bytes from offset %" PRIu64
                        " of the tensor data, which begins at byte %" PRIu64 " and has %" PRIu64
-                       ": the file ends at %" PRIu64 ". It is cut short (fetch it again) or damaged.",
+                       ": the file ends at %" PRIu64
+                       ". It is cut short (fetch it again) or damaged.",
                        e[i].bytes, e[i].offset, start, size, p->size);
         t->data = p->data + start + e[i].offset;
         if (i && e[i].offset < e[i - 1].offset) sorted = false;
@@ -311,8 +324,10 @@ static luce_status parse_tensors(struct gguf *g, struct part *p, struct cursor *
     if (!n) return LUCE_OK;
     if (n > remaining(c) / LEAST_TENSOR) {
         c->kind = NULL;
-        return bad(c, 8, "%" PRIu64 " tensors cannot fit the %" PRIu64 " bytes left after the keys. "
-                   "The file is cut short (fetch it again) or damaged.", n, remaining(c));
+        return bad(c, 8,
+                   "%" PRIu64 " tensors cannot fit the %" PRIu64 " bytes left after the keys. "
+                   "The file is cut short (fetch it again) or damaged.",
+                   n, remaining(c));
     }
     struct extent *extents = mem_array((size_t)n, sizeof *extents);
     struct gguf_tensor *more = mem_resize(g->tensors, (g->n_tensors + (size_t)n) * sizeof *more);
@@ -344,24 +359,29 @@ static const char *guess_content(const struct part *p)
         size_t len = strlen(known[i].start);
         if (p->size >= len && memcmp(p->data, known[i].start, len) == 0) return known[i].says;
     }
-    if (p->size > 9 && p->data[8] == '{') return ". It looks like a safetensors file: convert it first";
+    if (p->size > 9 && p->data[8] == '{')
+        return ". It looks like a safetensors file: convert it first";
     return "";
 }
 
-static luce_status parse_header(struct part *p, struct cursor *c, uint64_t *n_tensors, uint64_t *n_keys)
+static luce_status parse_header(struct part *p, struct cursor *c, uint64_t *n_tensors,
+                                uint64_t *n_keys)
 {
     if (p->size >= 4 && memcmp(p->data, "GGUF", 4))
-        return fail(c->err, LUCE_E_FORMAT, "%s: not a GGUF file: it begins with bytes %02x %02x %02x %02x, "
-                    "'GGUF' is 47 47 55 46%s", p->path, p->data[0], p->data[1], p->data[2], p->data[3],
-                    guess_content(p));
+        return fail(c->err, LUCE_E_FORMAT,
+                    "%s: not a GGUF file: it begins with bytes %02x %02x %02x %02x, "
+                    "'GGUF' is 47 47 55 46%s",
+                    p->path, p->data[0], p->data[1], p->data[2], p->data[3], guess_content(p));
     if (p->size < GGUF_HEADER_BYTES)
         return fail(c->err, LUCE_E_FORMAT, "%s: file too short for header: it has %" PRIu64
                     " bytes, a GGUF header takes %d. Fetch it again.", p->path, p->size,
                     GGUF_HEADER_BYTES);
     p->version = get_u32(p->data + 4);
     if (p->version && (p->version & 0xffff) == 0)
-        return bad(c, 4, "unsupported version %" PRIu32 " (byte-swapped?): a file in big-endian order; "
-                   "get the little-endian one", p->version);
+        return bad(c, 4,
+                   "unsupported version %" PRIu32 " (byte-swapped?): a file in big-endian order; "
+                   "get the little-endian one",
+                   p->version);
     if (p->version < 2 || p->version > 3)
         return bad(c, 4, "unsupported version %" PRIu32 "; 2 and 3 can be read%s", p->version,
                    p->version == 1 ? ". Get a newer conversion of the model" : "");
@@ -369,11 +389,15 @@ static luce_status parse_header(struct part *p, struct cursor *c, uint64_t *n_te
     *n_keys = get_u64(p->data + 16);
     c->at = GGUF_HEADER_BYTES;
     if (*n_tensors > remaining(c) / LEAST_TENSOR || *n_tensors > GGUF_MAX_ENTRIES)
-        return bad(c, 8, "it claims %" PRIu64 " tensors; %d are allowed, and each takes %d of the %" PRIu64
-                   " bytes left", *n_tensors, GGUF_MAX_ENTRIES, LEAST_TENSOR, remaining(c));
+        return bad(c, 8,
+                   "it claims %" PRIu64
+                   " tensors; %d are allowed, and each takes %d of the %" PRIu64 " bytes left",
+                   *n_tensors, GGUF_MAX_ENTRIES, LEAST_TENSOR, remaining(c));
     if (*n_keys > remaining(c) / LEAST_KEY || *n_keys > GGUF_MAX_ENTRIES)
-        return bad(c, 16, "it claims %" PRIu64 " keys; %d are allowed, and each takes %d of the %" PRIu64
-                   " bytes left", *n_keys, GGUF_MAX_ENTRIES, LEAST_KEY, remaining(c));
+        return bad(c, 16,
+                   "it claims %" PRIu64 " keys; %d are allowed, and each takes %d of the %" PRIu64
+                   " bytes left",
+                   *n_keys, GGUF_MAX_ENTRIES, LEAST_KEY, remaining(c));
     return LUCE_OK;
 }
 

@@ -54,14 +54,17 @@ static bool claim(struct gguf_writer *w, int names, struct str name)
     size_t limit = names == KEY_NAMES ? GGUF_MAX_KEY : GGUF_MAX_NAME;
     int shown = name.len > 100 ? 100 : (int)name.len;
     if (name.len == 0 || name.len > limit || memchr(name.at, 0, name.len)) {
-        fail(&w->first, LUCE_E_ARG, "%s name '%.*s' has %zu bytes; 1 to %zu without a zero byte are "
-             "allowed", what, shown, name.at, name.len, limit);
+        fail(&w->first, LUCE_E_ARG,
+             "%s name '%.*s' has %zu bytes; 1 to %zu without a zero byte are allowed", what,
+             shown, name.at, name.len, limit);
         return false;
     }
     const char *copy = arena_text(&w->arena, name.at, name.len);
     int added = copy ? map_add(&w->names[names], (struct str){ copy, name.len }, 0, NULL) : -1;
-    if (added < 0) fail(&w->first, LUCE_E_NOMEM, "out of memory for %s '%.*s'", what, shown, name.at);
-    if (added == 0) fail(&w->first, LUCE_E_ARG, "%s '%.*s' is declared twice", what, shown, name.at);
+    if (added < 0)
+        fail(&w->first, LUCE_E_NOMEM, "out of memory for %s '%.*s'", what, shown, name.at);
+    if (added == 0)
+        fail(&w->first, LUCE_E_ARG, "%s '%.*s' is declared twice", what, shown, name.at);
     return added > 0;
 }
 
@@ -87,14 +90,16 @@ static void set_alignment(struct gguf_writer *w, enum gguf_type type, const void
     uint32_t v = 0;
     if (type == GGUF_U32) memcpy(&v, value, 4);
     if (v == 0 || v & (v - 1) || v > GGUF_MAX_ALIGNMENT)
-        fail(&w->first, LUCE_E_ARG, "key 'general.alignment' must be u32 and a power of two up to %d",
-             GGUF_MAX_ALIGNMENT);
+        fail(&w->first, LUCE_E_ARG,
+             "key 'general.alignment' must be u32 and a power of two up to %d", GGUF_MAX_ALIGNMENT);
     else if (w->n_tensors)
-        fail(&w->first, LUCE_E_ARG, "key 'general.alignment' must be declared before the first tensor");
+        fail(&w->first, LUCE_E_ARG,
+             "key 'general.alignment' must be declared before the first tensor");
     w->alignment = v;
 }
 
-static void add_scalar(struct gguf_writer *w, struct str key, enum gguf_type type, const void *value)
+static void add_scalar(struct gguf_writer *w, struct str key, enum gguf_type type,
+                       const void *value)
 {
     unsigned bytes = gguf_type_bytes(type);
     if (!bytes && !w->first.code)
@@ -105,8 +110,8 @@ static void add_scalar(struct gguf_writer *w, struct str key, enum gguf_type typ
     put_values(&w->keys, value, bytes, 1);
 }
 
-static void add_array(struct gguf_writer *w, struct str key, enum gguf_type element, const void *values,
-                      uint64_t count)
+static void add_array(struct gguf_writer *w, struct str key, enum gguf_type element,
+                      const void *values, uint64_t count)
 {
     unsigned bytes = gguf_type_bytes(element);
     if ((!bytes || count > GGUF_MAX_VALUE) && !w->first.code)
@@ -120,8 +125,8 @@ void gguf_add(struct gguf_writer *w, const char *key, enum gguf_type type, const
     add_scalar(w, str_of(key), type, value);
 }
 
-void gguf_add_array(struct gguf_writer *w, const char *key, enum gguf_type element, const void *values,
-                    uint64_t count)
+void gguf_add_array(struct gguf_writer *w, const char *key, enum gguf_type element,
+                    const void *values, uint64_t count)
 {
     add_array(w, str_of(key), element, values, count);
 }
@@ -147,7 +152,8 @@ void gguf_add_text(struct gguf_writer *w, const char *key, struct str value)
     if (begin_key(w, str_of(key), GGUF_STRING)) put_text(&w->keys, value);
 }
 
-void gguf_add_texts(struct gguf_writer *w, const char *key, const struct str *values, uint64_t count)
+void gguf_add_texts(struct gguf_writer *w, const char *key, const struct str *values,
+                    uint64_t count)
 {
     if (!begin_array(w, str_of(key), GGUF_STRING, count)) return;
     for (uint64_t i = 0; i < count; i++) put_text(&w->keys, values[i]);
@@ -161,7 +167,9 @@ void gguf_add_key(struct gguf_writer *w, const struct gguf_key *k)
         else add_scalar(w, k->name, k->type, k->value);
         return;
     }
-    if (!(array ? begin_array(w, k->name, GGUF_STRING, k->count) : begin_key(w, k->name, GGUF_STRING))) return;
+    if (!(array ? begin_array(w, k->name, GGUF_STRING, k->count)
+                : begin_key(w, k->name, GGUF_STRING)))
+        return;
     struct gguf_cursor c = { 0 };
     struct str s;
     while (gguf_next(k, &c, &s)) put_text(&w->keys, s);
@@ -200,8 +208,10 @@ void gguf_add_tensor(struct gguf_writer *w, const struct gguf_source *t)
     uint64_t bytes = gguf_source_bytes(t), total;
     if (!w->alignment) w->alignment = GGUF_DEFAULT_ALIGNMENT;
     if (!bytes || __builtin_add_overflow(w->data_bytes, bytes, &total) || total > INT64_MAX) {
-        fail(&w->first, LUCE_E_ARG, "tensor '%s': %d dimensions [%" PRIu64 ", %" PRIu64 ", ...] of type id "
-             "%" PRIu32 " cannot be written", t->name, t->n_dims, t->dim[0], t->dim[1], t->type);
+        fail(&w->first, LUCE_E_ARG,
+             "tensor '%s': %d dimensions [%" PRIu64 ", %" PRIu64 ", ...] of type id "
+             "%" PRIu32 " cannot be written",
+             t->name, t->n_dims, t->dim[0], t->dim[1], t->type);
         return;
     }
     if (!grow_sources(w)) {
@@ -223,8 +233,9 @@ void gguf_add_tensor(struct gguf_writer *w, const struct gguf_source *t)
 luce_status gguf_put(struct gguf_out *out, const void *data, size_t bytes, luce_error *err)
 {
     if (bytes > out->left)
-        return fail(err, LUCE_E_ARG, "tensor '%s': its source puts %zu bytes, only %" PRIu64 " are left",
-                    out->name, bytes, out->left);
+        return fail(err, LUCE_E_ARG,
+                    "tensor '%s': its source puts %zu bytes, only %" PRIu64 " are left", out->name,
+                    bytes, out->left);
     luce_status st = file_append(out->file, data, bytes, err);
     if (!st) out->left -= bytes;
     return st;
@@ -260,9 +271,11 @@ static luce_status write_header(const struct gguf_writer *w, struct file_writer 
 static luce_status write_tensor(const struct gguf_source *s, struct file_writer *f, luce_error *err)
 {
     struct gguf_out out = { .file = f, .name = s->name, .left = gguf_source_bytes(s) };
-    luce_status st = s->write ? s->write(s->user, &out, err) : gguf_put(&out, s->data, (size_t)out.left, err);
+    luce_status st =
+        s->write ? s->write(s->user, &out, err) : gguf_put(&out, s->data, (size_t)out.left, err);
     if (!st && out.left)
-        st = fail(err, LUCE_E_ARG, "tensor '%s': its source put %" PRIu64 " bytes too few", s->name, out.left);
+        st = fail(err, LUCE_E_ARG, "tensor '%s': its source put %" PRIu64 " bytes too few", s->name,
+                  out.left);
     return st;
 }
 
@@ -271,8 +284,9 @@ luce_status gguf_write(struct gguf_writer *w, const char *path, luce_error *err)
     if (!w->first.code && (w->keys.failed || w->infos.failed))
         fail(&w->first, LUCE_E_NOMEM, "out of memory for the header");
     if (!w->first.code && (w->n_keys > GGUF_MAX_ENTRIES || w->n_tensors > GGUF_MAX_ENTRIES))
-        fail(&w->first, LUCE_E_ARG, "%" PRIu64 " keys and %" PRIu64 " tensors; at most %d of each are allowed",
-             w->n_keys, w->n_tensors, GGUF_MAX_ENTRIES);
+        fail(&w->first, LUCE_E_ARG,
+             "%" PRIu64 " keys and %" PRIu64 " tensors; at most %d of each are allowed", w->n_keys,
+             w->n_tensors, GGUF_MAX_ENTRIES);
     if (w->first.code) return fail(err, w->first.code, "%s: %s", path, w->first.text);
     struct file_writer f;
     luce_status st = file_create(&f, path, err);

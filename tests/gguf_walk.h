@@ -14,7 +14,8 @@ static inline uint64_t gguf_walk_key(const struct gguf *g, const struct gguf_key
     struct str s;
     while (gguf_next(k, &c, &s)) sum ^= hash_bytes(s.at, s.len, c.index);
     uint64_t last = k->count ? k->count - 1 : 0;
-    sum += (uint64_t)gguf_int_at(k, 0) + (uint64_t)gguf_int_at(k, last) + (uint64_t)gguf_int_at(k, k->count);
+    sum += (uint64_t)gguf_int_at(k, 0) + (uint64_t)gguf_int_at(k, last) +
+           (uint64_t)gguf_int_at(k, k->count);
     sum += gguf_float_at(k, last) > 0;
     char name[200];
     if (k->name.len >= sizeof name) return sum;

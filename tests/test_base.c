@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/map.h"
 #include "test.h"
 
@@ -68,6 +69,25 @@ TEST(map_finds_what_was_added)
     CHECK(map_find(&m, str_of("k7"), &v));
     CHECK_EQ(v, 99);
     CHECK(!map_find(&m, str_of("absent"), &v));
+    map_drop(&m);
+}
+
+/* Keys whose second word cancels the hash of the first collide for a seed that is known. */
+TEST(map_is_not_slowed_by_prepared_keys)
+{
+    enum { KEYS = 20000 };
+    static uint64_t keys[KEYS][2];
+    struct map m = { 0 };
+    for (uint64_t i = 0; i < KEYS; i++) {
+        uint64_t h = hash_u64(0x9e3779b97f4a7c15u) ^ 16;
+        unsigned __int128 p = (unsigned __int128)(h ^ i) * 0xd6e8feb86659fd93u;
+        keys[i][0] = i;
+        keys[i][1] = (uint64_t)p ^ (uint64_t)(p >> 64);
+        CHECK_EQ(hash_bytes(keys[i], 16, 0), hash_bytes(keys[0], 16, 0));
+        CHECK_EQ(map_add(&m, (struct str){ (const char *)keys[i], 16 }, i, NULL), 1);
+    }
+    CHECK(m.seed != 0);
+    CHECK(hash_bytes(keys[0], 16, m.seed) != hash_bytes(keys[1], 16, m.seed));
     map_drop(&m);
 }
 

@@ -22,7 +22,8 @@ static void put(struct buf *b, uint64_t v, int bytes)
  *   hV,T,K   header: version V, T tensors, K keys        sTEXT   a string with its length
  *   bN wN dN qN   N in 1, 2, 4, 8 bytes                  rTEXT   raw bytes
  *   zN       N zero bytes                                pN      zeros up to a multiple of N
- *   kNAME    a key's name and type u32 (dN follows)      tNAME,TYPE,OFFSET,D0,D1,...  a tensor info */
+ *   kNAME    a key's name and type u32 (dN follows)
+ *   tNAME,TYPE,OFFSET,D0,D1,...   a tensor info */
 static void image(struct buf *b, const char *words)
 {
     char word[200];
@@ -47,7 +48,8 @@ static void image(struct buf *b, const char *words)
         case 'k': put(b, strlen(rest), 8); buf_add_text(b, rest); put(b, GGUF_U32, 4); break;
         case 't': {
             char *name = strtok(rest, ",");
-            uint64_t type = strtoull(strtok(NULL, ","), NULL, 0), offset = strtoull(strtok(NULL, ","), NULL, 0);
+            uint64_t type = strtoull(strtok(NULL, ","), NULL, 0),
+                     offset = strtoull(strtok(NULL, ","), NULL, 0);
             uint64_t dim[8];
             int n_dims = 0;
             for (char *d; (d = strtok(NULL, ",")); ) dim[n_dims++] = strtoull(d, NULL, 0);
@@ -118,25 +120,34 @@ static const struct { const char *name, *words, *says; } bad_files[] = {
     { "second key empty", "h3,0,2 ka d1 q0 d4 d0", "key 1 at byte 41: its name is empty" },
     { "key of 2^64-1 bytes", "h3,0,1 q0xffffffffffffffff z40", "length 18446744073709551615" },
     { "key of 65536 bytes", "h3,0,1 q65536 z65600", "length 65536; 1 to 65535" },
-    { "key beyond the end", "h3,0,1 q40 rabcdefgh", "key 0 at byte 32: its name needs 40 bytes, the file ends at 40" },
+    { "key beyond the end", "h3,0,1 q40 rabcdefgh",
+      "key 0 at byte 32: its name needs 40 bytes, the file ends at 40" },
     { "zero byte in key", "h3,0,1 q3 ra b0 rb d4 d0", "zero byte" },
-    { "key twice", "h3,0,2 ktwice d1 ktwice d2", "key 'twice' at byte 45: this key is there twice, first as key 0 at byte 24" },
+    { "key twice", "h3,0,2 ktwice d1 ktwice d2",
+      "key 'twice' at byte 45: this key is there twice, first as key 0 at byte 24" },
     { "value type 13", "h3,0,1 sx d13 d0", "type 13; known are 0 to 12" },
     { "value type 2^32-1", "h3,0,1 sx d0xffffffff d0", "type 4294967295" },
     { "cut in value", "h3,0,1 sx d10 d0", "needs 8 bytes, the file ends at 41" },
-    { "string of 2^63", "h3,0,1 sx d8 q" HUGE_COUNT, "key 'x' at byte 37: a string claims 9223372036854775808 bytes" },
+    { "string of 2^63", "h3,0,1 sx d8 q" HUGE_COUNT,
+      "key 'x' at byte 37: a string claims 9223372036854775808 bytes" },
     { "string of 2^64-1", "h3,0,1 sx d8 q0xffffffffffffffff", "claims 18446744073709551615 bytes" },
     { "string one too long", "h3,0,1 sx d8 q5 rabcd", "claims 5 bytes, 4 are left" },
-    { "array of 2^63 bytes", "h3,0,1 sx d9 d0 q" HUGE_COUNT, "claims 9223372036854775808 elements of type u8" },
-    { "array of 2^61 u64 (wraps to 0)", "h3,0,1 sx d9 d10 q0x2000000000000000 z16", "2305843009213693952 elements" },
-    { "array of 2^62 u32 (wraps to 0)", "h3,0,1 sx d9 d4 q0x4000000000000000 z16", "4611686018427387904 elements" },
+    { "array of 2^63 bytes", "h3,0,1 sx d9 d0 q" HUGE_COUNT,
+      "claims 9223372036854775808 elements of type u8" },
+    { "array of 2^61 u64 (wraps to 0)", "h3,0,1 sx d9 d10 q0x2000000000000000 z16",
+      "2305843009213693952 elements" },
+    { "array of 2^62 u32 (wraps to 0)", "h3,0,1 sx d9 d4 q0x4000000000000000 z16",
+      "4611686018427387904 elements" },
     { "array of 2^63 strings", "h3,0,1 sx d9 d8 q" HUGE_COUNT " z16", "elements of type string" },
-    { "array one too long", "h3,0,1 sx d9 d4 q3 d1 d2", "3 elements of type u32, but only 8 bytes" },
-    { "long string in array", "h3,0,1 sx d9 d8 q2 sa q0xfffffffffffffff0", "claims 18446744073709551600 bytes" },
+    { "array one too long", "h3,0,1 sx d9 d4 q3 d1 d2",
+      "3 elements of type u32, but only 8 bytes" },
+    { "long string in array", "h3,0,1 sx d9 d8 q2 sa q0xfffffffffffffff0",
+      "claims 18446744073709551600 bytes" },
     { "array of arrays", "h3,0,1 sx d9 d9 q1 d0 q0", "array of arrays" },
     { "array of type 13", "h3,0,1 sx d9 d13 q1 d0 q0", "array of type 13" },
 
-    { "alignment of type i32", "h3,0,1 sgeneral.alignment d5 d32", "'general.alignment' at byte 53: it is of type i32, it must be u32" },
+    { "alignment of type i32", "h3,0,1 sgeneral.alignment d5 d32",
+      "'general.alignment' at byte 53: it is of type i32, it must be u32" },
     { "alignment of type u64", "h3,0,1 sgeneral.alignment d10 q32", "it is of type u64" },
     { "alignment of type u8", "h3,0,1 sgeneral.alignment d0 b32", "it is of type u8" },
     { "alignment of type string", "h3,0,1 sgeneral.alignment d8 s32", "it is of type string" },
@@ -146,40 +157,56 @@ static const struct { const char *name, *words, *says; } bad_files[] = {
     { "alignment 2^31", "h3,0,1 kgeneral.alignment d0x80000000", "it is 2147483648, it must be" },
     { "alignment 2^17", "h3,0,1 kgeneral.alignment d0x20000", "it is 131072, it must be" },
 
-    { "tensor without name", "h3,1,0 q0 d0 d0 q0 p32 z32", "tensor 0 at byte 24: its name is empty" },
+    { "tensor without name", "h3,1,0 q0 d0 d0 q0 p32 z32",
+      "tensor 0 at byte 24: its name is empty" },
     { "tensor name of 128 bytes", "h3,1,0 q128 z200", "length 128; 1 to 127" },
     { "tensor name of 2^63 bytes", "h3,1,0 q" HUGE_COUNT " z200", "length 9223372036854775808" },
     { "zero byte in tensor name", "h3,1,0 q2 ra b0 d0 d0 q0 p32 z32", "zero byte" },
-    { "tensor twice", "h3,2,0 ta,0,0,1 ta,0,32,1 p32 z64", "tensor 'a' at byte 57: a tensor of this name is there twice" },
-    { "5 dimensions", "h3,1,0 ta,0,0,1,1,1,1,1 p32 z32", "tensor 'a' at byte 33: it has 5 dimensions" },
+    { "tensor twice", "h3,2,0 ta,0,0,1 ta,0,32,1 p32 z64",
+      "tensor 'a' at byte 57: a tensor of this name is there twice" },
+    { "5 dimensions", "h3,1,0 ta,0,0,1,1,1,1,1 p32 z32",
+      "tensor 'a' at byte 33: it has 5 dimensions" },
     { "2^32-1 dimensions", "h3,1,0 sa d0xffffffff d0 q0 p32 z32", "it has 4294967295 dimensions" },
     { "dimension 0", "h3,1,0 ta,0,0,0,5 p32 z32", "dimension 0 is 0" },
-    { "dimension 0 beside a huge one", "h3,1,0 ta,0,0,0x7fffffffffffffff,0 p32 z32", "dimension 1 is 0" },
+    { "dimension 0 beside a huge one", "h3,1,0 ta,0,0,0x7fffffffffffffff,0 p32 z32",
+      "dimension 1 is 0" },
     { "dimension 2^63", "h3,1,0 ta,0,0,0x8000000000000000,2 p32 z32", "size overflows" },
-    { "2^32 x 2^32", "h3,1,0 ta,0,0,0x100000000,0x100000000,1,1 p32 z32", "tensor 'a' at byte 69: size overflows 64 bits" },
+    { "2^32 x 2^32", "h3,1,0 ta,0,0,0x100000000,0x100000000,1,1 p32 z32",
+      "tensor 'a' at byte 69: size overflows 64 bits" },
     { "2^62 f32", "h3,1,0 ta,0,0,0x4000000000000000 p32 z32", "size overflows 64 bits" },
     { "2^21 four times", "h3,1,0 ta,24,0,0x200000,0x200000,0x200000,2 p32 z32", "size overflows" },
-    { "blocks of 2^42+1 rows", "h3,1,0 ta,8,0,1152,0x40000000001 p32 z4000", "size overflows the file" },
-    { "half a block", "h3,1,0 ta,8,0,33 p32 z64", "rows of 33 elements are not whole blocks of q8_0 (32" },
-    { "block of a scalar", "h3,1,0 ta,12,0 p32 z200", "rows of 1 elements are not whole blocks of q4_K (256" },
+    { "blocks of 2^42+1 rows", "h3,1,0 ta,8,0,1152,0x40000000001 p32 z4000",
+      "size overflows the file" },
+    { "half a block", "h3,1,0 ta,8,0,33 p32 z64",
+      "rows of 33 elements are not whole blocks of q8_0 (32" },
+    { "block of a scalar", "h3,1,0 ta,12,0 p32 z200",
+      "rows of 1 elements are not whole blocks of q4_K (256" },
     { "type 4", "h3,1,0 ta,4,0,32 p32 z64", "tensor type id 4 was removed" },
     { "type 38", "h3,1,0 ta,38,0,32 p32 z64", "tensor type id 38 was removed" },
     { "type 9", "h3,1,0 ta,9,0,32 p32 z64", "tensor type id 9 is for activations" },
     { "type 43", "h3,1,0 ta,43,0,32 p32 z64", "tensor type id 43 is not known" },
     { "type 99", "h3,1,0 ta,99,0,32 p32 z64", "tensor type id 99 is not known" },
     { "type 108", "h3,1,0 ta,108,0,32 p32 z64", "tensor type id 108 is not known" },
-    { "type 2^32-1", "h3,1,0 ta,0xffffffff,0,32 p32 z64", "tensor type id 4294967295 is not known" },
-    { "offset not aligned", "h3,1,0 ta,0,16,4 p32 z64", "its offset 16 is not a multiple of the alignment 32" },
+    { "type 2^32-1", "h3,1,0 ta,0xffffffff,0,32 p32 z64",
+      "tensor type id 4294967295 is not known" },
+    { "offset not aligned", "h3,1,0 ta,0,16,4 p32 z64",
+      "its offset 16 is not a multiple of the alignment 32" },
     { "offset beyond the file", "h3,1,0 ta,0,64,4 p32 z64", "it needs 16 bytes from offset 64" },
-    { "offset that wraps", "h3,1,0 ta,0,0xffffffffffffffe0,16 p32 z64", "from offset 18446744073709551584" },
-    { "one byte too few", "h3,1,0 ta,0,0,16 p32 z63", "it claims 64 bytes, the tensor data has 63" },
+    { "offset that wraps", "h3,1,0 ta,0,0xffffffffffffffe0,16 p32 z64",
+      "from offset 18446744073709551584" },
+    { "one byte too few", "h3,1,0 ta,0,0,16 p32 z63",
+      "it claims 64 bytes, the tensor data has 63" },
     { "no data section", "h3,1,0 tabc,0,0,1", "padding before the tensor data needs 5 bytes" },
     { "same offset", "h3,2,0 ta,0,0,4 tb,0,0,4 p32 z64", "overlaps tensor" },
-    { "overlap", "h3,2,0 ta,0,0,9 tb,0,32,4 p32 z64", "tensor 'b' at byte 57: it overlaps tensor 'a': offset 32 lies before the other's end at 36" },
-    { "overlap out of order", "h3,3,0 tc,0,64,4 ta,0,32,9 tb,0,0,1 p32 z96", "tensor 'c' at byte 24: it overlaps tensor 'a'" },
+    { "overlap", "h3,2,0 ta,0,0,9 tb,0,32,4 p32 z64",
+      "tensor 'b' at byte 57: it overlaps tensor 'a': offset 32 lies before the other's end" },
+    { "overlap out of order", "h3,3,0 tc,0,64,4 ta,0,32,9 tb,0,0,1 p32 z96",
+      "tensor 'c' at byte 24: it overlaps tensor 'a'" },
 
-    { "two files joined", "h3,1,0 ta,0,0,8 p32 z32 h3,1,0 ta,0,0,8 p32 z32", "at byte 96: this looks like 2 shards joined end to end; pass the first shard" },
-    { "joined without padding", "h3,1,0 ta,0,0,3 p32 z12 h3,0,0", "this looks like 2 shards joined" },
+    { "two files joined", "h3,1,0 ta,0,0,8 p32 z32 h3,1,0 ta,0,0,8 p32 z32",
+      "at byte 96: this looks like 2 shards joined end to end; pass the first shard" },
+    { "joined without padding", "h3,1,0 ta,0,0,3 p32 z12 h3,0,0",
+      "this looks like 2 shards joined" },
     { "joined, the second damaged", "h3,0,1 kx d1 h3,0,9 d1", "this looks like 2 shards joined" },
 };
 
@@ -192,8 +219,10 @@ TEST(gguf_refuses_bad_files_and_says_why)
         struct guarded o;
         luce_error err = { 0 };
         CHECK_EQ(guarded_open(&o, b.data, b.len, &err), LUCE_E_FORMAT);
-        CHECK(strstr(err.text, bad_files[i].says) != NULL, "%s: \"%s\"", bad_files[i].name, err.text);
-        CHECK(strstr(err.text, "test.gguf: ") == err.text, "%s: \"%s\"", bad_files[i].name, err.text);
+        CHECK(strstr(err.text, bad_files[i].says) != NULL, "%s: \"%s\"", bad_files[i].name,
+              err.text);
+        CHECK(strstr(err.text, "test.gguf: ") == err.text, "%s: \"%s\"", bad_files[i].name,
+              err.text);
         CHECK(o.g == NULL);
         /* The same from a file, and nobody needs the message. */
         struct file_writer w;
@@ -293,22 +322,35 @@ TEST(gguf_converts_values_with_range_checks)
         const char *key;            /* as the file spells it, a key named x */
         const char *u32, *f32, *flag;   /* the value as text, or NULL: refused */
     } rows[] = {
-        { "d0 b7", "7", "7", NULL },                    { "d1 b255", NULL, "-1", NULL },
-        { "d2 w65535", "65535", "65535", NULL },        { "d3 w0x8000", NULL, "-32768", NULL },
+        { "d0 b7", "7", "7", NULL },
+        { "d1 b255", NULL, "-1", NULL },
+        { "d2 w65535", "65535", "65535", NULL },
+        { "d3 w0x8000", NULL, "-32768", NULL },
         { "d4 d0xffffffff", "4294967295", "4294967296", NULL },
-        { "d5 d5", "5", "5", NULL },                    { "d5 d0xffffffff", NULL, "-1", NULL },
-        { "d10 q0x100000000", NULL, "4294967296", NULL }, { "d10 q1", "1", "1", "1" },
+        { "d5 d5", "5", "5", NULL },
+        { "d5 d0xffffffff", NULL, "-1", NULL },
+        { "d10 q0x100000000", NULL, "4294967296", NULL },
+        { "d10 q1", "1", "1", "1" },
         { "d10 q0xffffffffffffffff", NULL, "18446744073709551616", NULL },
-        { "d11 q9", "9", "9", NULL },                   { "d11 q0x8000000000000000", NULL, "-9223372036854775808", NULL },
-        { "d7 b0", "0", "0", "0" },                     { "d7 b1", "1", "1", "1" },
-        { "d7 b200", "1", "1", "1" },                   { "d0 b0", "0", "0", "0" },
-        { "d6 d0x40000000", "2", "2", NULL },           { "d6 d0x3fc00000", NULL, "1.5", NULL },
-        { "d6 d0xbf800000", NULL, "-1", NULL },         { "d6 d0x7fc00000", NULL, NULL, NULL },
-        { "d6 d0x7f800000", NULL, NULL, NULL },         { "d6 d0x4f800000", NULL, "4294967296", NULL },
-        { "d12 q0x4000000000000000", "2", "2", NULL },  { "d12 q0x7fe0000000000000", NULL, NULL, NULL },
+        { "d11 q9", "9", "9", NULL },
+        { "d11 q0x8000000000000000", NULL, "-9223372036854775808", NULL },
+        { "d7 b0", "0", "0", "0" },
+        { "d7 b1", "1", "1", "1" },
+        { "d7 b200", "1", "1", "1" },
+        { "d0 b0", "0", "0", "0" },
+        { "d6 d0x40000000", "2", "2", NULL },
+        { "d6 d0x3fc00000", NULL, "1.5", NULL },
+        { "d6 d0xbf800000", NULL, "-1", NULL },
+        { "d6 d0x7fc00000", NULL, NULL, NULL },
+        { "d6 d0x7f800000", NULL, NULL, NULL },
+        { "d6 d0x4f800000", NULL, "4294967296", NULL },
+        { "d12 q0x4000000000000000", "2", "2", NULL },
+        { "d12 q0x7fe0000000000000", NULL, NULL, NULL },
         { "d12 q0x7ff8000000000000", NULL, NULL, NULL },
-        { "d8 s7", NULL, NULL, NULL },                  { "d9 d4 q1 d7", NULL, NULL, NULL },
-        { "d9 d4 q0", NULL, NULL, NULL },               { "d9 d8 q1 s7", NULL, NULL, NULL },
+        { "d8 s7", NULL, NULL, NULL },
+        { "d9 d4 q1 d7", NULL, NULL, NULL },
+        { "d9 d4 q0", NULL, NULL, NULL },
+        { "d9 d8 q1 s7", NULL, NULL, NULL },
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct buf b = { 0 };
@@ -329,7 +371,8 @@ TEST(gguf_converts_values_with_range_checks)
         const char *wanted[3] = { rows[i].u32, rows[i].f32, rows[i].flag };
         for (int k = 0; k < 3; k++) {
             CHECK_EQ(st[k], wanted[k] ? LUCE_OK : LUCE_E_FORMAT);
-            if (wanted[k] && !st[k]) CHECK(strcmp(text[k], wanted[k]) == 0, "%s: %s", rows[i].key, text[k]);
+            if (wanted[k] && !st[k])
+                CHECK(strcmp(text[k], wanted[k]) == 0, "%s: %s", rows[i].key, text[k]);
         }
         gguf_close(g);
         buf_drop(&b);
@@ -382,8 +425,10 @@ TEST(gguf_accessors_default_and_name_the_mismatch)
 TEST(gguf_reads_one_value_per_layer_from_scalar_or_array)
 {
     struct buf b = { 0 };
-    image(&b, "h3,0,6 kscalar d8 sexact d9 d5 q3 d1 d2 d3 slonger d9 d3 q4 w1 w2 w3 w4 sshort d9 d4 q2 d1 d2 "
-              "snegative d9 d5 q3 d1 d0xffffffff d3 sfloats d9 d6 q3 d0x3f800000 d0x7fc00000 d0x40000000");
+    image(&b, "h3,0,6 kscalar d8 sexact d9 d5 q3 d1 d2 d3 slonger d9 d3 q4 w1 w2 w3 w4 sshort d9 "
+              "d4 q2 d1 d2 "
+              "snegative d9 d5 q3 d1 d0xffffffff d3 sfloats d9 d6 q3 d0x3f800000 d0x7fc00000 "
+              "d0x40000000");
     struct gguf *g;
     luce_error err = { 0 };
     CHECK_OK(gguf_open_memory(&g, b.data, b.len, "per", &err), err);
@@ -408,7 +453,7 @@ TEST(gguf_reads_one_value_per_layer_from_scalar_or_array)
     buf_drop(&b);
 }
 
-/* Files as other writers make them: gaps, other order, no pad at the end, version 2, odd alignment. */
+/* Files as others write them: gaps, other order, no pad at the end, version 2, odd alignment. */
 TEST(gguf_accepts_what_other_writers_do)
 {
     static const char *const rows[] = {
@@ -446,8 +491,8 @@ TEST(gguf_knows_every_tensor_type_by_its_block)
         const struct gguf_tensor_type *t = gguf_tensor_type_at(i);
         struct buf b = { 0 };
         char words[100];
-        snprintf(words, sizeof words, "h3,1,0 ta,%" PRIu32 ",0,%" PRIu32 ",3 p32 z%" PRIu32, t->id, 2 * t->block,
-                 6 * t->bytes);
+        snprintf(words, sizeof words, "h3,1,0 ta,%" PRIu32 ",0,%" PRIu32 ",3 p32 z%" PRIu32, t->id,
+                 2 * t->block, 6 * t->bytes);
         image(&b, words);
         struct gguf *g;
         luce_error err = { 0 };
@@ -468,7 +513,8 @@ TEST(gguf_survives_truncation_at_every_byte)
         struct guarded o;
         luce_error err = { 0 };
         CHECK_EQ(guarded_open(&o, b.data, size, &err), LUCE_E_FORMAT);
-        CHECK(strstr(err.text, "cut short") || strstr(err.text, "too short") || strstr(err.text, "left"),
+        CHECK(strstr(err.text, "cut short") || strstr(err.text, "too short") ||
+                  strstr(err.text, "left"),
               "%zu: %s", size, err.text);
         guarded_close(&o);
     }
