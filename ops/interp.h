@@ -14,10 +14,11 @@ luce_status interp_open(struct interp **out, const struct tape *t, const struct 
 void interp_close(struct interp *p);
 /* One step; values of inputs (tape_input) are set before by interp_write. */
 luce_status interp_run(struct interp *p, const struct step *s, luce_error *err);
-void interp_write(struct interp *p, struct val v, const double *rows, int n_rows);
+luce_status interp_write(struct interp *p, struct val v, const double *rows, int n_rows, luce_error *err);
 /* A value of the last step, rows x cols; borrowed until the next run. All values stay readable. */
 const double *interp_read(const struct interp *p, struct val v);
-/* Keys or values of one position of one head as the reference holds them: get and set. */
+/* Keys or values of one position of one head as the reference holds them: get and set.
+ * pos < 0: row -1 - pos of the slot's staging bank. */
 double *interp_k(struct interp *p, int layer, int slot, int pos, int head);
 double *interp_v(struct interp *p, int layer, int slot, int pos, int head);
 

@@ -55,7 +55,7 @@ struct attn_attr {
 };
 
 /* ---- record functions. Each checks shapes and returns the output, or "no value" on a dead tape --- */
-/* y[r] = scale * table[token[r]]; rows of given embeddings are taken unscaled. table [embd, vocab]. */
+/* y[r] = scale * table[token[r]]; zeros for a token outside the table. table [embd, vocab]. */
 struct val op_embed(struct tape *t, const struct weight *table, float scale);
 /* y = x * w / sqrt(mean(x^2) + eps) (+ residual, if it is a value). w [cols] f32. */
 struct val op_norm(struct tape *t, struct val x, const struct weight *w, float eps);
@@ -104,7 +104,9 @@ struct ref_args {
     double *y[CALL_OUT];
     int rows;                   /* of the output in this step */
     int cols[CALL_IN], out_cols[CALL_OUT];
-    double *scratch;            /* one weight row */
+    double *scratch;            /* one weight row, or a score per visible key */
+    double *scratch2;           /* one row of q, k and v */
+    int *places;                /* visible keys of one row */
 };
 /* Row `row` of weight slot i (row-major over experts), decoded exactly, in a->scratch. */
 const double *ref_weight_row(const struct ref_args *a, int slot, uint64_t row);

@@ -181,7 +181,7 @@ luce_status vocab_open(struct vocab **out, const struct vocab_source *s, luce_er
     if ((st = check_source(s, err))) goto bad;
     if ((st = choose_model(v, s, err))) goto bad;
     if ((st = read_tokens(v, s, err))) goto bad;
-    if ((st = build_raws(v, err))) goto bad;
+    if ((st = build_raws(v, s, err))) goto bad;
     read_roles(v, s);
     correct_roles(v);
     mark_ends(v);

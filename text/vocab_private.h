@@ -74,7 +74,7 @@ struct vocab {
 int32_t piece_find(const struct vocab *v, const char *bytes, size_t len);
 
 /* vocab_tables.c: builds the tables above from the tokens. */
-luce_status build_raws(struct vocab *v, luce_error *err);
+luce_status build_raws(struct vocab *v, const struct vocab_source *s, luce_error *err);
 luce_status build_pieces(struct vocab *v, luce_error *err);
 luce_status build_pairs(struct vocab *v, const struct vocab_source *s, luce_error *err);
 luce_status build_scores(struct vocab *v, const struct vocab_source *s, luce_error *err);

@@ -109,14 +109,14 @@ int32_t vocab_find(const struct vocab *v, struct str text)
     return text.len ? table_find(v, &v->raws, text) : -1;
 }
 
-luce_status build_raws(struct vocab *v, luce_error *err)
+luce_status build_raws(struct vocab *v, const struct vocab_source *s, luce_error *err)
 {
     luce_status st = table_init(v, &v->raws, err);
     if (st) return st;
     int twice = 0;
     for (int id = 0; id < v->n_tokens; id++)
         if (v->tokens[id].raw_len) twice += table_add(v, &v->raws, id);
-    if (twice) log_warn("tokenizer: %d tokens have the text of an earlier one; text gives the last", twice);
+    if (twice) log_warn("%s: %d tokens have the text of an earlier one; text gives the last", s->path, twice);
     return LUCE_OK;
 }
 
