@@ -204,14 +204,6 @@ static void on_progress(void *context, double share)
     progress_show("loading", share);
 }
 
-static luce_status format_option(const char *name, uint32_t *out, luce_error *err)
-{
-    const struct format *f = format_named(name);
-    if (!f) return fail(err, LUCE_E_ARG, "cache type '%s'; known: f16, bf16, q8_0, q4_0", name);
-    *out = f->id;
-    return LUCE_OK;
-}
-
 static luce_status open_model(struct bench *b, struct model **out, luce_error *err)
 {
     const struct options *o = b->o;
@@ -243,8 +235,8 @@ static luce_status open_bench(struct bench *b, luce_error *err)
     int longest = b->depth + 2 * PAGE > b->prompt_tokens ? b->depth + 2 * PAGE : b->prompt_tokens;
     struct load_params p = { .context = o->context ? (int)o->context : longest, .chunk = (int)o->chunk,
                              .progress = on_progress, .cancelled = interrupted };
-    luce_status st = format_option(o->cache_type_k, &p.k_format, err);
-    if (!st) st = format_option(o->cache_type_v, &p.v_format, err);
+    luce_status st = cache_format(o->cache_type_k, &p.k_format, err);
+    if (!st) st = cache_format(o->cache_type_v, &p.v_format, err);
     if (!st) st = open_model(b, &m, err);
     if (!st) st = device_open(&b->device, o->device, &dp, err);
     if (!st) st = b->device->fns->info(b->device, &b->info, err);

@@ -3,17 +3,6 @@
 #include "base/mem.h"
 #include "engine/inside.h"
 #include "model/vocab_gguf.h"
-#include "quant/quant.h"
-
-static luce_status cache_format(const char *name, uint32_t *out, luce_error *err)
-{
-    *out = Q_F16;
-    if (!name) return LUCE_OK;
-    const struct format *f = format_named(name);
-    if (!f) return fail(err, LUCE_E_ARG, "cache type '%s'; known: f16, bf16, q8_0, q4_0", name);
-    *out = f->id;
-    return LUCE_OK;
-}
 
 struct watch {                      /* the caller's progress function, as the loader asks for it */
     const luce_model_params *p;
@@ -66,8 +55,8 @@ static luce_status open_all(luce_model *m, const luce_model_params *p, luce_erro
                                 .progress_context = &watch };
     struct device_params device = { .n_threads = p->threads };
     struct model *model = NULL;
-    luce_status st = cache_format(p->cache_type_k, &load.k_format, err);
-    if (!st) st = cache_format(p->cache_type_v, &load.v_format, err);
+    luce_status st = cache_format(p->cache_type_k ? p->cache_type_k : "f16", &load.k_format, err);
+    if (!st) st = cache_format(p->cache_type_v ? p->cache_type_v : "f16", &load.v_format, err);
     if (!st) st = open_description(m, p, &model, err);
     if (!st) st = device_open(&m->device, p->device ? p->device : "auto", &device, err);
     if (!st) st = m->device->fns->info(m->device, &m->device_info, err);

@@ -10,6 +10,18 @@
 
 enum { DEFAULT_CHUNK = 512, LONGEST_CONTEXT = 1 << 28 };
 
+luce_status cache_format(const char *name, uint32_t *out, luce_error *err)
+{
+    static const uint32_t known[] = { Q_F16, Q_BF16, Q_Q8_0, Q_Q4_0 };
+    const struct format *f = format_named(name);
+    for (size_t i = 0; f && i < COUNT(known); i++)
+        if (f->id == known[i]) {
+            *out = f->id;
+            return LUCE_OK;
+        }
+    return fail(err, LUCE_E_ARG, "cache type '%s'; expected f16, bf16, q8_0 or q4_0", name);
+}
+
 struct bucket bucket_of(int i, int chunk)
 {
     int rows = i == WIDE_BUCKET ? chunk : 1 << i;
@@ -105,14 +117,11 @@ luce_status plan_load(const struct model *m, const struct kv_layout *kv, const s
     uint64_t usable = plan->free - plan->free / 20;     /* the rest of the system lives too */
     uint64_t fixed = plan->weights + plan->scratch;
     uint64_t for_cache = usable > fixed ? usable - fixed : 0;
-    int asked = p->context ? p->context : m->c.context;
-    int most = asked > m->c.context ? asked : m->c.context;
-    plan->context_fits = context_for(p, kv, chunk, for_cache, most);
-    plan->context = p->context || !plan->context_fits ? asked
-                  : plan->context_fits < asked ? plan->context_fits : asked;
+    plan->context_fits = context_for(p, kv, chunk, for_cache, m->c.context);
+    plan->context = p->context ? p->context : plan->context_fits ? plan->context_fits : m->c.context;
     struct cache_config c = cache_config_of(p, kv, plan->context, chunk);
     plan->cache = cache_bytes(&c);
-    if (plan->context > plan->context_fits) return refuse(plan, &info, usable, err);
+    if (plan->cache > for_cache || fixed > usable) return refuse(plan, &info, usable, err);
     if (plan->context > m->c.context)
         return fail(err, LUCE_E_ARG, "a context of %d positions; this model takes up to %d", plan->context,
                     m->c.context);
@@ -131,7 +140,7 @@ luce_status upload_weights(struct model *m, const struct load_params *p, luce_er
         luce_status st = d->fns->upload(d, w, err);
         if (st) return st;
         done += w->host_bytes;
-        if (w->host && m->file && !p->keep_host) gguf_release_range(m->file, w->host, w->host_bytes);
+        if (w->host && m->file) gguf_release_range(m->file, w->host, w->host_bytes);
         if (p->progress) p->progress(p->progress_context, total ? (double)done / (double)total : 1);
     }
     return LUCE_OK;

@@ -19,6 +19,7 @@ static luce_status record(struct tape *t, const struct model *m, const struct kv
 {
     tape_begin(t, device_target(p->device), kv);
     model_record(t, m, &p->record, out);
+    for (int i = 1; i < t->n_values && p->keep_values; i++) t->values[i].keep = true;
     return tape_end(t, err);
 }
 

@@ -18,16 +18,19 @@ struct load_params {
     int64_t  total_positions;           /* of all sequences; 0: context * n_slots, or what fits */
     int      chunk;                     /* rows of a prefill step, 0: the device's choice */
     struct record_params record;
-    bool     keep_host;                 /* leave the weights' host bytes readable (reference checks) */
+    bool     keep_values;               /* every value of the tape can be read after a step (checks) */
     void   (*progress)(void *context, double share);    /* of the upload; may be NULL */
     void    *progress_context;
     bool   (*cancelled)(void *context);                 /* may be NULL */
 };
+/* The format of keys or values that a user calls `name`. LUCE_E_ARG lists them. */
+luce_status cache_format(const char *name, uint32_t *out, luce_error *err);
+
 /* What the load will take, in bytes; printed by the plan and by refusals. */
 struct load_plan {
     uint64_t weights, cache, scratch, free;
     int      context;                   /* chosen */
-    int      context_fits;              /* the largest that would fit */
+    int      context_fits;              /* the largest that would fit, up to the model's; 0: none */
 };
 /* Computes the plan without claiming anything. LUCE_E_DEVMEM when it does not fit: the message is the
  * table and the largest context that does. LUCE_E_ARG for a cache format or a number out of range. */
