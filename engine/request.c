@@ -134,24 +134,23 @@ void request_fail(struct request *r, luce_status status, const luce_error *error
     r->finish = LUCE_FINISH_NONE;
 }
 
-/* Lets n held bytes go out; false when the caller has had enough. */
-static bool let_go(struct request *r, size_t n)
+/* Lets n held bytes go out, unless the caller has had enough. */
+static void let_go(struct request *r, size_t n)
 {
-    if (n == 0) return true;
+    if (n == 0 || r->refused) return;
     buf_add(&r->text, r->stopper.held.data, n);
-    bool more = !r->asked->on_text || r->asked->on_text(r->asked->user, r->stopper.held.data, n);
+    r->refused = r->asked->on_text && !r->asked->on_text(r->asked->user, r->stopper.held.data, n);
     stopper_take(&r->stopper, n);
-    return more;
 }
 
-/* Puts r->piece out as far as no stop string can come of it. Sets *reason when it ends the text. */
-static void put_out(struct request *r, luce_finish *reason)
+/* Puts r->piece out as far as no stop string can come of it; true when one is complete. */
+static bool put_out(struct request *r)
 {
     size_t ready;
     bool stopped = stopper_add(&r->stopper, (struct str){ buf_text(&r->piece), r->piece.len }, &ready);
-    if (stopped) *reason = LUCE_FINISH_STOP;
-    if (!let_go(r, ready)) *reason = LUCE_FINISH_CANCELLED;
+    let_go(r, ready);
     buf_clear(&r->piece);
+    return stopped;
 }
 
 static bool out_of_memory(struct request *r)
@@ -169,9 +168,8 @@ void request_finish(struct request *r, luce_finish finish)
     r->finish = finish;
     if (finish != LUCE_FINISH_STOP) {
         detok_end(&r->detok, &r->piece);
-        put_out(r, &r->finish);
-        if (r->finish != LUCE_FINISH_STOP) let_go(r, r->stopper.held.len);
-        if (finish == LUCE_FINISH_END && r->finish == LUCE_FINISH_CANCELLED) r->finish = finish;
+        if (put_out(r)) r->finish = LUCE_FINISH_STOP;
+        else let_go(r, r->stopper.held.len);
     }
     if (!out_of_memory(r)) r->state = REQUEST_DONE;
 }
@@ -186,7 +184,8 @@ void request_take(struct request *r, int32_t token)
     bool end = r->vocab && vocab_is_end(r->vocab, token) && !r->asked->ignore_end;
     if (r->vocab && !end) {
         detok_add(&r->detok, r->vocab, token, r->asked->show_special ? DETOK_SPECIAL : 0, &r->piece);
-        put_out(r, &reason);
+        if (put_out(r)) reason = LUCE_FINISH_STOP;
+        if (r->refused) reason = LUCE_FINISH_CANCELLED;
     }
     if (out_of_memory(r)) return;
     if (!reason && end) reason = LUCE_FINISH_END;

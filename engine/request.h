@@ -27,6 +27,7 @@ struct request {
     struct stopper stopper;
     struct detok detok;
     struct buf piece, text;
+    bool refused;                   /* on_text wants no more */
 
     luce_status status;
     luce_error error;
