@@ -6,8 +6,9 @@
 #include "quant/quant.h"
 #include "run/runner.h"
 #include "test.h"
+#include "tiny_model.h"
 
-enum { TEXT = 150, MOST_SEQS = 3, VOCAB_MOST = 256 };
+enum { TEXT = 150, MOST_SEQS = 3, VOCAB_MOST = 300 };
 
 struct rig {
     struct gguf *file;
@@ -20,13 +21,13 @@ static const struct { const char *name; bool is_ref, equal_bits; } kinds[] = {
     { "ref", true, true }, { "ref with pages", true, false }, { "cpu", false, true },
 };
 
-static luce_status rig_open(struct rig *g, const char *model, int kind, const struct load_params *params,
-                            luce_error *err)
+enum { CPU_KIND = 2 };
+
+static luce_status rig_open_path(struct rig *g, const char *path, int kind, const struct load_params *params,
+                                 luce_error *err)
 {
-    char name[64];
     *g = (struct rig){ 0 };
-    snprintf(name, sizeof name, "oracle/%s.gguf", model);
-    luce_status st = gguf_open(&g->file, fixture(name), err);
+    luce_status st = gguf_open(&g->file, path, err);
     if (!st && kinds[kind].is_ref) {
         g->device = ref_device(kinds[kind].equal_bits, 1u << 30);
         if (!g->device) st = fail(err, LUCE_E_NOMEM, "out of memory for the device");
@@ -40,6 +41,14 @@ static luce_status rig_open(struct rig *g, const char *model, int kind, const st
     if (!st) st = runner_open(&g->runner, m, &p, err);
     if (!st) g->vocab = runner_model(g->runner)->c.vocab;
     return st;
+}
+
+static luce_status rig_open(struct rig *g, const char *model, int kind, const struct load_params *params,
+                            luce_error *err)
+{
+    char name[64];
+    snprintf(name, sizeof name, "oracle/%s.gguf", model);
+    return rig_open_path(g, fixture(name), kind, params, err);
 }
 
 static void rig_close(struct rig *g)
@@ -205,4 +214,173 @@ TEST(run_any_way_of_feeding_a_text_gives_the_same_bits)
             if (g.runner) walk(&g, kinds[k].is_ref ? 12 : 60);
             rig_close(&g);
         }
+}
+
+static const struct { uint32_t k, v; } cache_formats[] = {
+    { Q_F16, Q_F16 }, { Q_BF16, Q_F16 }, { Q_Q8_0, Q_Q8_0 }, { Q_Q8_0, Q_Q4_0 }, { Q_Q4_0, Q_Q4_0 },
+};
+
+TEST(run_every_cache_format_gives_the_same_bits_in_any_steps)
+{
+    for (size_t i = 0; i < COUNT(cache_formats); i++) {
+        struct rig g;
+        luce_error err = { 0 };
+        struct load_params p = { .context = TEXT, .n_slots = MOST_SEQS + 1, .chunk = 50,
+                                 .k_format = cache_formats[i].k, .v_format = cache_formats[i].v };
+        CHECK_OK(rig_open_path(&g, tiny_model(), CPU_KIND, &p, &err), err);
+        if (g.runner) walk(&g, 40);
+        rig_close(&g);
+    }
+}
+
+TEST(run_shared_pages_give_the_bits_of_a_fresh_text)
+{
+    static const char *const models[] = { "llama", "gemma3" };
+    for (size_t i = 0; i < COUNT(models); i++) {
+        struct rig g;
+        luce_error err = { 0 };
+        CHECK_OK(rig_open(&g, models[i], CPU_KIND, &(struct load_params){ .context = TEXT, .n_slots = 3 }, &err), err);
+        if (!g.runner) return;
+        struct seq *a, *b;
+        int32_t text[TEXT];
+        float *logits = mem_array((size_t)TEXT * (size_t)g.vocab, sizeof *logits);
+        for (int j = 0; j < TEXT; j++) text[j] = (int32_t)(test_random() % (uint64_t)g.vocab);
+        plain(&g, text, TEXT, logits);
+        CHECK_OK(seq_open(&a, runner_cache(g.runner), &err), err);
+        CHECK_OK(seq_open(&b, runner_cache(g.runner), &err), err);
+        CHECK_OK(runner_prefill(g.runner, a, text, 130, NULL, NULL, &err), err);
+        luce_status st = seq_share(b, a, 128, &err);
+        if (st) {                   /* the window has moved on: share nothing */
+            CHECK(strcmp(models[i], "gemma3") == 0, "%s", err.text);
+        } else {
+            /* Both go on in what they share, after going back into it. */
+            seq_truncate(b, 100);
+            CHECK_OK(runner_prefill(g.runner, b, text + 100, 40, NULL, NULL, &err), err);
+            CHECK(same(&g, 0, logits + (size_t)139 * (size_t)g.vocab));
+        }
+        CHECK_OK(runner_prefill(g.runner, a, text + 130, 20, NULL, NULL, &err), err);
+        CHECK(same(&g, 0, logits + (size_t)149 * (size_t)g.vocab));
+        seq_close(a);
+        seq_close(b);
+        mem_free(logits);
+        rig_close(&g);
+    }
+}
+
+TEST(run_a_step_in_steady_state_allocates_nothing)
+{
+    struct rig g;
+    luce_error err = { 0 };
+    CHECK_OK(rig_open(&g, "gemma3", CPU_KIND, &(struct load_params){ .context = 300 }, &err), err);
+    if (!g.runner) return;
+    int32_t tokens[NARROW_ROWS] = { 1, 2, 3 }, token;
+    float logits[VOCAB_MOST];
+    struct seq *s;
+    CHECK_OK(seq_open(&s, runner_cache(g.runner), &err), err);
+    for (int round = 0; round < 2; round++) {
+        seq_truncate(s, 0);
+        if (round) mem_fail_after(0);           /* any allocation would fail the step */
+        CHECK_OK(runner_prefill(g.runner, s, tokens, 50, NULL, NULL, &err), err);
+        for (int n = 1; n <= NARROW_ROWS; n *= 2) {
+            runner_begin(g.runner, STEP_NARROW);
+            CHECK_OK(runner_add(g.runner, s, tokens, NULL, n, WANT_LAST, NULL, &err), err);
+            CHECK_OK(runner_run(g.runner, &err), err);
+            CHECK_OK(runner_argmax(g.runner, 0, &token, &err), err);
+            CHECK_OK(runner_logits(g.runner, 0, logits, &err), err);
+            seq_accept(s, NULL, n);
+        }
+        mem_fail_never();
+    }
+    seq_close(s);
+    rig_close(&g);
+}
+
+TEST(run_what_does_not_fit_is_refused_with_numbers)
+{
+    struct gguf *file;
+    struct model *m;
+    luce_error err = { 0 };
+    struct load_plan plan;
+    CHECK_OK(gguf_open(&file, fixture("oracle/llama.gguf"), &err), err);
+    CHECK_OK(model_open(&m, file, &err), err);
+    struct device *d = ref_device(true, 3 << 20);
+    struct load_params p = { .device = d, .n_slots = 8, .chunk = 64 };
+    CHECK_OK(runner_plan(m, &p, &plan, &err), err);
+    CHECK(plan.context > 0 && plan.context == plan.context_fits, "%d", plan.context);
+    CHECK(plan.weights + plan.cache + plan.scratch <= plan.free);
+    p.context = 500000;
+    CHECK_EQ(runner_plan(m, &p, &plan, &err), LUCE_E_DEVMEM);
+    CHECK(strstr(err.text, "weights") && strstr(err.text, "cache") && strstr(err.text, "scratch") &&
+          strstr(err.text, "MiB free") && strstr(err.text, "the largest context that fits is "), "%s", err.text);
+    p.context = 0;
+    p.k_format = Q_Q4_K;
+    CHECK_EQ(runner_plan(m, &p, &plan, &err), LUCE_E_ARG);
+    p.k_format = 0;
+    p.chunk = 5000;
+    CHECK_EQ(runner_plan(m, &p, &plan, &err), LUCE_E_ARG);
+    CHECK(strstr(err.text, "a chunk of 5000 rows"), "%s", err.text);
+    d->fns->close(d);
+    p = (struct load_params){ .device = d = ref_device(true, 1 << 18), .chunk = 64 };
+    CHECK_EQ(runner_plan(m, &p, &plan, &err), LUCE_E_DEVMEM);
+    CHECK(strstr(err.text, "no context fits"), "%s", err.text);
+    d->fns->close(d);
+    p = (struct load_params){ .device = d = ref_device(true, 1u << 30), .context = 513 };
+    CHECK_EQ(runner_plan(m, &p, &plan, &err), LUCE_E_ARG);
+    CHECK(strstr(err.text, "takes up to 512"), "%s", err.text);
+    d->fns->close(d);
+    model_close(m);
+    gguf_close(file);
+}
+
+TEST(run_complete_pages_of_a_prompt_are_wide_where_classes_differ)
+{
+    struct rig g;
+    luce_error err = { 0 };
+    struct seq *s;
+    int32_t tokens[TEXT] = { 0 };
+    CHECK_OK(rig_open(&g, "llama", 1, &(struct load_params){ .context = TEXT, .chunk = 70 }, &err), err);
+    if (!g.runner) return;
+    CHECK_EQ(runner_chunk(g.runner), 128);
+    CHECK_OK(seq_open(&s, runner_cache(g.runner), &err), err);
+    CHECK_OK(runner_prefill(g.runner, s, tokens, TEXT, NULL, NULL, &err), err);
+    CHECK_EQ(ref_counts(g.device)->wide_rows, 128);
+    CHECK_EQ(ref_counts(g.device)->rows, TEXT);
+    CHECK_EQ(seq_wide(s), 128);
+    CHECK_EQ(seq_length(s), TEXT);
+    seq_close(s);
+    rig_close(&g);
+}
+
+static bool at_once(void *context)
+{
+    return --*(int *)context < 0;
+}
+
+TEST(run_a_step_refuses_what_it_cannot_hold)
+{
+    struct rig g;
+    luce_error err = { 0 };
+    struct seq *s;
+    int32_t tokens[NARROW_ROWS + 1] = { 0 }, beyond = 96;
+    const int parent[] = { -1, 1 };
+    CHECK_OK(rig_open(&g, "llama", 0, &(struct load_params){ .context = TEXT }, &err), err);
+    if (!g.runner) return;
+    CHECK_OK(seq_open(&s, runner_cache(g.runner), &err), err);
+    runner_begin(g.runner, STEP_NARROW);
+    CHECK_EQ(runner_add(g.runner, s, tokens, NULL, NARROW_ROWS + 1, WANT_LAST, NULL, &err), LUCE_E_ARG);
+    CHECK_EQ(runner_add(g.runner, s, tokens, parent, 2, WANT_LAST, NULL, &err), LUCE_E_ARG);
+    CHECK(strstr(err.text, "row 1 has parent 1"), "%s", err.text);
+    CHECK_EQ(runner_add(g.runner, s, &beyond, NULL, 1, WANT_LAST, NULL, &err), LUCE_E_ARG);
+    CHECK(strstr(err.text, "is 96; the model's vocabulary is 0 to 95"), "%s", err.text);
+    CHECK_EQ(runner_step(g.runner)->head.n_rows, 0);
+    CHECK_OK(runner_add(g.runner, s, tokens, NULL, 1, WANT_LAST, NULL, &err), err);
+    CHECK_EQ(runner_add(g.runner, s, tokens, NULL, 1, WANT_LAST, NULL, &err), LUCE_E_ARG);
+    CHECK(strstr(err.text, "twice"), "%s", err.text);
+    int steps = 1;
+    CHECK_EQ(runner_prefill(g.runner, s, tokens, TEXT / 3, at_once, &(int){ 0 }, &err), LUCE_E_CANCELLED);
+    CHECK_EQ(seq_length(s), 0);
+    runner_begin(g.runner, STEP_WIDE);
+    CHECK_EQ(runner_prefill(g.runner, s, tokens, 10, at_once, &steps, &err), LUCE_OK);
+    seq_close(s);
+    rig_close(&g);
 }
