@@ -137,12 +137,16 @@ static luce_status sample_all(struct probe_env *e, sample_fn fn, struct bench_re
     return LUCE_OK;
 }
 
+static bool selected(const struct options *o, const char *name)
+{
+    bool found = o->only.n == 0;
+    for (int i = 0; i < o->only.n; i++) found = found || !strcmp(o->only.at[i], name);
+    return found;
+}
+
 static luce_status test(struct bench *b, const char *name, sample_fn fn, int width, int depth, luce_error *err)
 {
-    for (int i = 0; i < b->o->only.n; i++) {
-        if (!strcmp(b->o->only.at[i], name)) break;
-        if (i + 1 == b->o->only.n) return LUCE_OK;
-    }
+    if (!selected(b->o, name)) return LUCE_OK;
     struct bench_result *r = &b->result[b->n_results];
     *r = (struct bench_result){ .test = name, .width = width, .depth = depth };
     struct probe_env e = { .b = b, .n = width };
@@ -232,7 +236,8 @@ static luce_status open_bench(struct bench *b, luce_error *err)
     double start = clock_seconds();
     struct model *m = NULL;
     struct device_params dp = { .n_threads = (int)o->threads };
-    int longest = b->depth + 2 * PAGE > b->prompt_tokens ? b->depth + 2 * PAGE : b->prompt_tokens;
+    int longest = b->depth + 2 * PAGE;
+    if (selected(o, "prefill") && b->prompt_tokens > longest) longest = b->prompt_tokens;
     struct load_params p = { .context = o->context ? (int)o->context : longest, .chunk = (int)o->chunk,
                              .progress = on_progress, .cancelled = interrupted };
     luce_status st = cache_format(o->cache_type_k, &p.k_format, err);
