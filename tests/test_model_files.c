@@ -25,7 +25,7 @@ struct tensor_edit {
 static void add_edit(struct gguf_writer *w, const struct edit *e)
 {
     struct buf many = { 0 };
-    uint32_t value = (uint32_t)e->value;
+    uint32_t value = e->kind == U32 || e->kind == U32S ? (uint32_t)e->value : 0;
     switch (e->kind) {
     case U32:  gguf_add_u32(w, e->key, value); break;
     case F32:  gguf_add_f32(w, e->key, (float)e->value); break;
