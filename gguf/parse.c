@@ -253,7 +253,7 @@ static luce_status parse_tensor(struct gguf *g, struct cursor *c, struct extent 
     struct gguf_tensor *t = &g->tensors[g->n_tensors];
     *t = (struct gguf_tensor){ 0 };
     *e = (struct extent){ .info_at = c->at, .tensor = g->n_tensors };
-    struct str name;
+    struct str name = { 0 };
     luce_status st = read_name(c, GGUF_MAX_NAME, &name);
     if (!st) st = parse_shape(c, t);
     if (!st) st = read_u64(c, "its offset", &e->offset);

@@ -90,6 +90,7 @@ bool gguf_next(const struct gguf_key *k, struct gguf_cursor *c, struct str *out)
 int64_t gguf_int_at(const struct gguf_key *k, uint64_t i);
 double gguf_float_at(const struct gguf_key *k, uint64_t i);
 
+/* "u32", "string", ...; static. */
 const char *gguf_type_name(enum gguf_type t);
 
 #endif

@@ -53,6 +53,7 @@ void gguf_add_texts(struct gguf_writer *w, const char *key, const struct str *va
 /* As a reader found it, any type. */
 void gguf_add_key(struct gguf_writer *w, const struct gguf_key *k);
 
+/* Declares the next tensor of the file. */
 void gguf_add_tensor(struct gguf_writer *w, const struct gguf_source *t);
 
 /* Bytes of a tensor; 0 when type or dimensions are not allowed. */

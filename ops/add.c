@@ -1,4 +1,5 @@
 /* ops/add.c - ADD: y = a + b, element by element; all [rows, cols] f32 of one domain. */
+#include "ops/cases.h"
 #include "ops/record.h"
 #include "ops/ref.h"
 
@@ -17,4 +18,21 @@ static void reference(const struct ref_args *a)
     for (size_t i = 0; i < n; i++) a->y[0][i] = a->x[0][i] + a->x[1][i];
 }
 
-const struct op_def op_def_add = { .name = "add", .doc = "a + b", .reference = reference };
+static struct val record_case(struct case_env *env, const struct op_case *c)
+{
+    struct val a = case_input(env, DOM_ROWS, c->p[0], 1);
+    return op_add(case_tape(env), a, case_input(env, DOM_ROWS, c->p[0], 1));
+}
+
+static void cases(struct case_list *l)
+{
+    static const int cols[] = { 1, 31, 576 };
+    for (int i = 0; i < 3; i++)
+        for (int j = i; j < CASE_WIDTHS; j += 2) {
+            int n = case_widths[j];
+            case_add(l, &(struct op_case){ .n_rows = n, .wide = n > NARROW_ROWS, .p = { cols[i] },
+                                           .record = record_case, .label = "" });
+        }
+}
+
+const struct op_def op_def_add = { .name = "add", .doc = "a + b", .reference = reference, .cases = cases };

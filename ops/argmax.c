@@ -1,5 +1,6 @@
 /* ops/argmax.c - ARGMAX: y[r] = the lowest i with x[r][i] = max_j x[r][j]; -1 when a column is NaN.
  * x [n, cols] f32, y [n, 1] i32. */
+#include "ops/cases.h"
 #include "ops/record.h"
 #include "ops/ref.h"
 
@@ -31,6 +32,21 @@ static void reference(const struct ref_args *a)
     }
 }
 
+static struct val record_case(struct case_env *env, const struct op_case *c)
+{
+    struct val x = c->p[1] ? case_input_ties(env, DOM_ROWS, c->p[0]) : case_input(env, DOM_ROWS, c->p[0], 1);
+    return op_argmax(case_tape(env), x);
+}
+
+static void cases(struct case_list *l)
+{
+    static const int cols[] = { 1, 31, 64, 2049, 49152 };
+    for (int i = 0; i < 5; i++)
+        for (int ties = 0; ties < 2; ties++)
+            case_add(l, &(struct op_case){ .n_rows = ties ? 3 : i == 4 ? 5 : 33, .p = { cols[i], ties },
+                                           .record = record_case, .label = ties ? "ties, NaN, -inf" : "" });
+}
+
 const struct op_def op_def_argmax = { .name = "argmax",
                                       .doc = "index of the largest column; ties to the lowest; NaN gives -1",
-                                      .reference = reference };
+                                      .reference = reference, .cases = cases };

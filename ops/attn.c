@@ -8,8 +8,12 @@
  * before it on the tape. A row that sees nothing gives zeros. */
 #include <string.h>
 
+#include "base/mem.h"
+#include "ops/cases.h"
 #include "ops/record.h"
 #include "ops/ref.h"
+#include "ops/work.h"
+#include "quant/quant.h"
 
 struct val op_attn(struct tape *t, int layer, struct val q, const struct attn_attr *attr)
 {
@@ -88,5 +92,103 @@ static void print(const void *attr, struct buf *out)
     if (p->softcap != 0) buf_printf(out, ", softcap %g", p->softcap);
 }
 
+/* p: heads, kv_heads, head_dim, window, format of k, of v. f: softcap. Keys and values come in
+ * through a ROPE_KV that changes nothing. */
+static struct val record_case(struct case_env *env, const struct op_case *c)
+{
+    int heads = c->p[0], kv_heads = c->p[1], dim = c->p[2], window = c->p[3];
+    uint32_t k = (uint32_t)c->p[4], v = (uint32_t)c->p[5];
+    (void)case_cache(env, 1, 32, window, k, v);                 /* a layer before it */
+    int layer = case_cache(env, kv_heads, dim, window, k, v);
+    struct rope_kv_attr post = { .heads = heads, .kv_heads = kv_heads, .head_dim = dim };
+    struct attn_attr a = { .heads = heads, .kv_heads = kv_heads, .head_dim = dim, .window = window,
+                           .scale = 1 / sqrtf((float)dim), .softcap = c->f[0] };
+    struct val x = case_input(env, DOM_ROWS, (heads + 2 * kv_heads) * dim, 1.5f);
+    struct val q = op_rope_kv(case_tape(env), layer, x, &(struct qkv_weights){ 0 }, &post);
+    return op_attn(case_tape(env), layer, q, &a);
+}
+
+static void cases(struct case_list *l)
+{
+    static const struct op_case shapes[] = {
+        { .n_rows = 1, .p = { 9, 3, 64, 0, Q_F16, Q_F16 } },
+        { .n_rows = 1, .p = { 9, 3, 64, 0, Q_F16, Q_F16 }, .past = 63 },
+        { .n_rows = 1, .p = { 9, 3, 64, 0, Q_F16, Q_F16 }, .past = 64 },
+        { .n_rows = 2, .p = { 9, 3, 64, 0, Q_F16, Q_F16 }, .past = 65 },
+        { .n_rows = 1, .p = { 4, 1, 256, 0, Q_F16, Q_F16 }, .past = 200 },
+        { .n_rows = 1, .p = { 4, 1, 256, 30, Q_BF16, Q_BF16 }, .past = 200 },
+        { .n_rows = 5, .p = { 4, 1, 256, 512, Q_F16, Q_F16 }, .past = 65 },
+        { .n_rows = 1, .p = { 16, 8, 128, 0, Q_Q8_0, Q_Q8_0 }, .past = 200 },
+        { .n_rows = 8, .p = { 16, 8, 128, 0, Q_Q8_0, Q_Q4_0 }, .past = 130 },
+        { .n_rows = 3, .p = { 8, 8, 96, 0, Q_Q4_0, Q_Q4_0 }, .past = 70 },
+        { .n_rows = 17, .p = { 8, 8, 16, 0, Q_F16, Q_F16 }, .past = 64 },
+        { .n_rows = 33, .p = { 4, 2, 24, 20, Q_BF16, Q_BF16 }, .past = 100 },
+        { .n_rows = 64, .p = { 9, 3, 64, 0, Q_F16, Q_F16 }, .past = 200 },
+        { .n_rows = 64, .p = { 4, 1, 32, 40, Q_Q8_0, Q_Q8_0 }, .past = 129 },
+        { .n_rows = 64, .p = { 2, 1, 64, 0, Q_F16, Q_F16 } },
+        { .n_rows = 9, .p = { 6, 2, 32, 0, Q_F16, Q_F16 }, .f = { 20 }, .past = 64 },
+        { .n_rows = 5, .p = { 9, 3, 64, 0, Q_F16, Q_F16 }, .past = 65, .n_seqs = 5 },
+        { .n_rows = 2, .p = { 4, 2, 64, 0, Q_F16, Q_F16 }, .past = 64, .n_seqs = 3 },
+        { .n_rows = 33, .p = { 4, 1, 64, 50, Q_F16, Q_F16 }, .past = 200, .n_seqs = 4 },
+        { .n_rows = 64, .p = { 4, 4, 32, 0, Q_Q4_0, Q_Q8_0 }, .past = 63, .n_seqs = 8 },
+        { .n_rows = 8, .p = { 9, 3, 64, 0, Q_F16, Q_F16 }, .past = 65, .tree = 1 },
+        { .n_rows = 64, .p = { 4, 1, 128, 0, Q_F16, Q_F16 }, .past = 64, .tree = 1 },
+        { .n_rows = 40, .p = { 8, 2, 64, 12, Q_Q8_0, Q_Q8_0 }, .past = 130, .n_seqs = 3, .tree = 1 },
+        { .n_rows = 65, .p = { 9, 3, 64, 0, Q_F16, Q_F16 }, .wide = 1 },
+        { .n_rows = 200, .p = { 4, 2, 64, 0, Q_F16, Q_F16 }, .past = 64, .wide = 1 },
+        { .n_rows = 130, .p = { 4, 1, 256, 70, Q_BF16, Q_BF16 }, .past = 65, .wide = 1 },
+        { .n_rows = 150, .p = { 8, 8, 32, 0, Q_Q8_0, Q_Q8_0 }, .past = 200, .n_seqs = 2, .wide = 1 },
+        { .n_rows = 100, .p = { 4, 2, 96, 33, Q_Q4_0, Q_Q4_0 }, .past = 128, .wide = 1 },
+        { .n_rows = 96, .p = { 4, 1, 64, 0, Q_F16, Q_F16 }, .past = 64, .wide = 1, .tree = 1 },
+        { .n_rows = 7, .p = { 16, 1, 64, 0, Q_F16, Q_F16 }, .past = 20, .wide = 1 },
+    };
+    for (size_t i = 0; i < COUNT(shapes); i++) {
+        struct op_case c = shapes[i];
+        c.record = record_case;
+        c.label = c.tree ? c.wide ? "image run" : "tree" : "";
+        case_add(l, &c);
+    }
+}
+
+/* First position that a row may see under a window. */
+static int first_seen(const struct step_row *r, int window)
+{
+    return window && r->index - window + 1 > 0 ? r->index - window + 1 : 0;
+}
+
+/* Keys that a row sees. */
+static int seen_by(const struct step *s, const struct step_row *r, int window)
+{
+    const struct step_seq *q = &s->seq[r->seq];
+    int last = s->head.wide || r->see < q->past ? r->see : q->past - 1;
+    int n = last - first_seen(r, window) + 1;
+    if (n < 0) n = 0;
+    for (int j = 0, at = q->past; !s->head.wide && j < q->n_rows; j++) {
+        if (!(r->path >> j & 1)) continue;
+        if (!window || r->index - at < window) n++;
+        at++;
+    }
+    return n;
+}
+
+static struct work work(const struct tape *t, const struct call *c, const struct step *s)
+{
+    const struct attn_attr *a = c->attr;
+    struct work w = { .bytes = work_values(t, c, s) };
+    for (int i = 0; i < s->head.n_seqs; i++) {
+        const struct step_seq *q = &s->seq[i];
+        int first = INT32_MAX, end = s->head.wide ? 0 : q->past;
+        for (int j = q->first_row; j < q->first_row + q->n_rows; j++) {
+            const struct step_row *r = &s->row[j];
+            w.ops += 4.0 * a->heads * a->head_dim * seen_by(s, r, a->window);
+            if (first_seen(r, a->window) < first) first = first_seen(r, a->window);
+            if (s->head.wide && r->see + 1 > end) end = r->see + 1;
+        }
+        int keys = (end > first ? end - first : 0) + (s->head.wide ? 0 : q->n_rows);
+        w.bytes += keys * work_position(t, c->layer);
+    }
+    return w;
+}
+
 const struct op_def op_def_attn = { .name = "attn", .doc = "attention over pages, staging bank and path",
-                                    .reference = reference, .print = print };
+                                    .reference = reference, .cases = cases, .work = work, .print = print };

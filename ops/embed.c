@@ -1,8 +1,10 @@
 /* ops/embed.c - EMBED: y[r][i] = scale * table[token[r]][i]
  * table [embd, vocab] in any matrix format, y [rows, embd] f32. The product is taken in f32: the
  * decoded value times the scale. A token outside the table gives a row of zeros. */
+#include "ops/cases.h"
 #include "ops/record.h"
 #include "ops/ref.h"
+#include "ops/work.h"
 
 struct val op_embed(struct tape *t, const struct weight *table, float scale)
 {
@@ -35,5 +37,27 @@ static void print(const void *attr, struct buf *out)
     if (p->scale != 0 && p->scale != 1) buf_printf(out, "scale %g", p->scale);
 }
 
+static struct val record_case(struct case_env *env, const struct op_case *c)
+{
+    return op_embed(case_tape(env), case_weight(env, c->p[0], c->p[1], 0, 1), c->f[0]);
+}
+
+static void cases(struct case_list *l)
+{
+    static const int widths[] = { 1, 5, 64, 200 };
+    for (int i = 0; i < 4; i++)             /* fewer rows in the table than there are tokens */
+        case_add(l, &(struct op_case){ .n_rows = widths[i], .wide = widths[i] > NARROW_ROWS, .each_format = true,
+                                       .p = { 256 << i % 2, CASE_TOKENS - 3 }, .f = { i % 2 ? 22.627417f : 0 },
+                                       .record = record_case, .label = "table of 37 tokens" });
+    case_add(l, &(struct op_case){ .n_rows = 3, .p = { 31, CASE_TOKENS }, .record = record_case,
+                                   .label = "31 columns" });
+}
+
+static struct work work(const struct tape *t, const struct call *c, const struct step *s)
+{
+    const struct weight *w = c->w[0];       /* the rows that are asked for */
+    return (struct work){ .bytes = work_values(t, c, s) + work_weight(w) / (double)w->dim[1] * s->head.n_rows };
+}
+
 const struct op_def op_def_embed = { .name = "embed", .doc = "rows of a table by token id, scaled",
-                                     .reference = reference, .print = print };
+                                     .reference = reference, .cases = cases, .work = work, .print = print };

@@ -1,6 +1,7 @@
 /* ops/gate.c - GATE: y[r][i] = act(x[r][i]) * x[r][n + i]
  * x [rows, 2 n] f32, y [rows, n] f32. silu(z) = z / (1 + exp(-z));
  * gelu_tanh(z) = z / 2 * (1 + tanh(sqrt(2 / pi) * (z + 0.044715 z^3))). */
+#include "ops/cases.h"
 #include "ops/record.h"
 #include "ops/ref.h"
 
@@ -31,5 +32,21 @@ static void print(const void *attr, struct buf *out)
     buf_add_text(out, act_name(p->act));
 }
 
+static struct val record_case(struct case_env *env, const struct op_case *c)
+{
+    return op_gate(case_tape(env), case_input(env, DOM_ROWS, 2 * c->p[0], 3), (enum act)c->p[1]);
+}
+
+static void cases(struct case_list *l)
+{
+    static const int cols[] = { 1, 31, 64, 1536 };
+    for (int i = 0; i < 4; i++)
+        for (int j = i % 2; j < CASE_WIDTHS; j += 2) {
+            int n = case_widths[j];
+            case_add(l, &(struct op_case){ .n_rows = n, .wide = n > NARROW_ROWS, .p = { cols[i], j / 2 % 2 },
+                                           .record = record_case, .label = "" });
+        }
+}
+
 const struct op_def op_def_gate = { .name = "gate", .doc = "act(left half) * right half",
-                                    .reference = reference, .print = print };
+                                    .reference = reference, .cases = cases, .print = print };

@@ -2,6 +2,7 @@
  * x [rows, in] f32; Wgate, Wup [in, ff] in any matrix format, or one matrix [in, 2 ff] with the
  * gate's rows first; y [rows, ff] f32. Expands into LINEAR (side by side) and GATE.
  * Shazeer 2020, "GLU Variants Improve Transformer". */
+#include "ops/cases.h"
 #include "ops/record.h"
 #include "ops/ref.h"
 
@@ -53,5 +54,28 @@ static void print(const void *attr, struct buf *out)
     buf_add_text(out, act_name(p->act));
 }
 
-const struct op_def op_def_glu = { .name = "glu", .doc = "act(Wg x) * (Wu x)", .reference = reference,
+/* p: in, ff, act, one matrix. */
+static struct val record_case(struct case_env *env, const struct op_case *c)
+{
+    struct val x = case_input(env, DOM_ROWS, c->p[0], 1);
+    const struct weight *gate = c->p[3] ? NULL : case_weight(env, c->p[0], c->p[1], 0, 0.1f);
+    const struct weight *up = case_weight(env, c->p[0], c->p[3] ? 2 * c->p[1] : c->p[1], 0, 0.1f);
+    return op_glu(case_tape(env), x, gate, up, (enum act)c->p[2]);
+}
+
+static void cases(struct case_list *l)
+{
+    static const int any[][2] = { { 256, 17 }, { 512, 64 }, { 256, 130 } };
+    for (int i = 0; i < 3; i++)
+        for (int j = 2 - i; j < CASE_WIDTHS; j += 4) {
+            int n = case_widths[j];
+            case_add(l, &(struct op_case){ .n_rows = n, .wide = n > NARROW_ROWS, .each_format = true,
+                                           .p = { any[i][0], any[i][1], j / 4 % 2, i == 1 }, .record = record_case,
+                                           .label = i == 1 ? "one matrix" : "" });
+        }
+    case_add(l, &(struct op_case){ .n_rows = 5, .p = { 31, 3, ACT_GELU_TANH }, .record = record_case,
+                                   .label = "31 columns" });
+}
+
+const struct op_def op_def_glu = { .name = "glu", .doc = "act(Wg x) * (Wu x)", .reference = reference, .cases = cases,
                                    .expand = expand, .print = print };

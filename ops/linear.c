@@ -2,6 +2,7 @@
  * x [rows, in] f32; W_i [in, out_i] in any matrix format, b_i [out_i] f32 or absent;
  * y [rows, out_0 + out_1 + ...] f32: the products side by side. softcap c: c * tanh(y / c) of
  * W x + b, before the residual. Rows do not see each other. */
+#include "ops/cases.h"
 #include "ops/record.h"
 #include "ops/ref.h"
 
@@ -72,6 +73,45 @@ static void print(const void *attr, struct buf *out)
     if (p->softcap != 0) buf_printf(out, "softcap %g", p->softcap);
 }
 
+/* p: in, out, flags. */
+enum { WITH_BIAS = 1, WITH_RESIDUAL = 2, THREE = 4, SOFTCAP = 8 };
+
+static struct val record_case(struct case_env *env, const struct op_case *c)
+{
+    int flags = c->p[2], n_mat = flags & THREE ? 3 : 1, cols = 0;
+    struct linear_parts p = { .x = case_input(env, DOM_ROWS, c->p[0], 1), .layer = -1,
+                              .attr = { .n_mat = n_mat, .softcap = flags & SOFTCAP ? 3.0f : 0 } };
+    for (int i = 0; i < n_mat; i++) {       /* k and v of a layer are smaller, and of another format */
+        int out = i ? (c->p[1] + 1) / 2 : c->p[1];
+        p.mat[i] = i == 2 ? case_weight_f32(env, c->p[0], out, 0, 0.05f) : case_weight(env, c->p[0], out, 0, 0.05f);
+        if (flags & WITH_BIAS && i != 1) p.bias[i] = case_weight(env, out, 0, 0, 0.5f);
+        cols += out;
+    }
+    if (flags & WITH_RESIDUAL) p.residual = case_input(env, DOM_ROWS, cols, 1);
+    return record_linear(case_tape(env), &p);
+}
+
+static void cases(struct case_list *l)
+{
+    static const int any[][3] = { { 256, 17, 0 }, { 512, 64, WITH_BIAS }, { 768, 1, WITH_RESIDUAL },
+                                  { 2304, 3, SOFTCAP }, { 256, 130, WITH_BIAS | WITH_RESIDUAL }, { 256, 33, THREE } };
+    static const int f32[][3] = { { 1, 1, 0 }, { 31, 17, WITH_BIAS }, { 576, 64, WITH_RESIDUAL }, { 5120, 3, 0 } };
+    for (int i = 0; i < 6; i++)
+        for (int j = i % 3; j < CASE_WIDTHS; j += 3) {
+            int n = case_widths[j];
+            case_add(l, &(struct op_case){ .n_rows = n, .wide = n > NARROW_ROWS, .each_format = true,
+                                           .p = { any[i][0], any[i][1], any[i][2] }, .record = record_case,
+                                           .label = "" });
+        }
+    for (int i = 0; i < 4; i++)
+        for (int j = i; j < CASE_WIDTHS; j += 3) {
+            int n = case_widths[j];
+            case_add(l, &(struct op_case){ .n_rows = n, .wide = n > NARROW_ROWS,
+                                           .p = { f32[i][0], f32[i][1], f32[i][2] }, .record = record_case,
+                                           .label = "" });
+        }
+}
+
 const struct op_def op_def_linear = { .name = "linear",
                                       .doc = "W x + b (+ residual), up to 3 W that share x, side by side",
-                                      .reference = reference, .print = print };
+                                      .reference = reference, .cases = cases, .print = print };

@@ -1,6 +1,7 @@
 /* ops/norm.c - NORM: y[r][i] = x[r][i] * w[i] / sqrt(mean_i(x[r][i]^2) + eps) (+ residual[r][i])
  * x, residual, y [rows, cols] f32, w [cols] f32. Rows do not see each other.
  * Zhang & Sennrich 2019, "Root Mean Square Layer Normalization". */
+#include "ops/cases.h"
 #include "ops/record.h"
 #include "ops/ref.h"
 
@@ -43,5 +44,23 @@ static void print(const void *attr, struct buf *out)
     buf_printf(out, "eps %g", p->eps);
 }
 
+static struct val record_case(struct case_env *env, const struct op_case *c)
+{
+    struct val x = case_input(env, DOM_ROWS, c->p[0], 3);
+    struct val residual = c->p[1] ? case_input(env, DOM_ROWS, c->p[0], 1) : (struct val){ 0 };
+    return op_norm_add(case_tape(env), x, case_weight(env, c->p[0], 0, 1, 0.3f), 1e-6f, residual);
+}
+
+static void cases(struct case_list *l)
+{
+    static const int cols[] = { 1, 31, 64, 576, 5120 };
+    for (int i = 0; i < 5; i++)
+        for (int j = 0; j < CASE_WIDTHS; j++) {
+            int n = case_widths[j];
+            case_add(l, &(struct op_case){ .n_rows = n, .wide = n > NARROW_ROWS, .p = { cols[i], (i + j) % 2 },
+                                           .record = record_case, .label = "" });
+        }
+}
+
 const struct op_def op_def_norm = { .name = "norm", .doc = "x * w / rms(x) (+ residual)",
-                                    .reference = reference, .print = print };
+                                    .reference = reference, .cases = cases, .print = print };

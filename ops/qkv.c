@@ -4,9 +4,13 @@
  * side) and ROPE_KV. */
 #include <string.h>
 
+#include "base/mem.h"
+#include "ops/cases.h"
 #include "ops/record.h"
 #include "ops/ref.h"
+#include "ops/work.h"
 #include "ops/rope_kv.h"
+#include "quant/quant.h"
 
 /* Checks the products' shapes; fills matrices and biases of the call. */
 static bool record_products(struct tape *t, const struct qkv_weights *w, const struct rope_kv_attr *a,
@@ -87,5 +91,50 @@ static void print(const void *attr, struct buf *out)
     rope_kv_print(&p->post, out);
 }
 
+/* p: heads, kv_heads, head_dim, columns of x, one matrix, biases, format of the cache. */
+static struct val record_case(struct case_env *env, const struct op_case *c)
+{
+    struct rope_kv_attr a = { .heads = c->p[0], .kv_heads = c->p[1], .head_dim = c->p[2], .rope_dims = c->p[2],
+                              .layout = c->p[4] ? ROPE_NEOX : ROPE_NORM, .eps = 1e-6f };
+    int layer = case_cache(env, a.kv_heads, a.head_dim, 0, (uint32_t)c->p[6], (uint32_t)c->p[6]);
+    int in = c->p[3], nq = a.heads * a.head_dim, nkv = a.kv_heads * a.head_dim;
+    struct val x = case_input(env, DOM_ROWS, in, 1);
+    struct qkv_weights w = { .q = case_weight(env, in, c->p[4] ? nq + 2 * nkv : nq, 0, 0.05f) };
+    if (!c->p[4]) {                         /* v in another format, as in many files */
+        w.k = case_weight(env, in, nkv, 0, 0.05f);
+        w.v = case_weight_f32(env, in, nkv, 0, 0.05f);
+    }
+    if (c->p[5]) w.q_bias = case_weight(env, (int)w.q->dim[1], 0, 0, 0.2f);
+    if (c->p[5] && w.v) w.v_bias = case_weight(env, nkv, 0, 0, 0.2f);
+    if (!c->p[5]) w.k_norm = case_weight(env, a.head_dim, 0, 1, 0.3f);
+    w.freq = case_freq(env, a.rope_dims);
+    return op_qkv(case_tape(env), layer, x, &w, &a);
+}
+
+static void cases(struct case_list *l)
+{
+    static const struct op_case shapes[] = {
+        { .n_rows = 1, .p = { 3, 1, 32, 256, 0, 1, Q_F16 }, .past = 3, .each_format = true },
+        { .n_rows = 8, .p = { 2, 1, 64, 256, 1, 0, Q_F16 }, .past = 66, .n_seqs = 3, .each_format = true },
+        { .n_rows = 64, .p = { 2, 2, 32, 256, 0, 0, Q_BF16 }, .past = 30, .each_format = true },
+        { .n_rows = 100, .p = { 2, 1, 32, 256, 1, 1, Q_F16 }, .past = 64, .wide = 1, .each_format = true },
+        { .n_rows = 5, .p = { 3, 1, 16, 31, 0, 1, Q_F16 }, .past = 9 },
+        { .n_rows = 3, .p = { 2, 1, 64, 576, 0, 1, Q_Q8_0 }, .past = 64, .tree = 1 },
+    };
+    for (size_t i = 0; i < COUNT(shapes); i++) {
+        struct op_case c = shapes[i];
+        c.record = record_case;
+        c.label = c.p[4] ? "one matrix" : "";
+        case_add(l, &c);
+    }
+}
+
+static struct work work(const struct tape *t, const struct call *c, const struct step *s)
+{
+    struct work w = work_plain(t, c, s);
+    w.bytes += work_commit(t, c->layer, s);
+    return w;
+}
+
 const struct op_def op_def_qkv = { .name = "qkv", .doc = "q, k, v products, then ROPE_KV",
-                                   .reference = reference, .expand = expand, .print = print };
+                                   .reference = reference, .cases = cases, .work = work, .expand = expand, .print = print };

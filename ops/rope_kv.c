@@ -11,8 +11,12 @@
 
 #include <string.h>
 
+#include "base/mem.h"
+#include "ops/cases.h"
 #include "ops/record.h"
 #include "ops/ref.h"
+#include "ops/work.h"
+#include "quant/quant.h"
 
 struct val op_rope_kv(struct tape *t, int layer, struct val x, const struct qkv_weights *w,
                       const struct rope_kv_attr *post)
@@ -108,6 +112,55 @@ static void print(const void *attr, struct buf *out)
     rope_kv_print(attr, out);
 }
 
+/* p: heads, kv_heads, head_dim, rope_dims, layout, norms, format of k and v. */
+static struct val record_case(struct case_env *env, const struct op_case *c)
+{
+    struct rope_kv_attr a = { .heads = c->p[0], .kv_heads = c->p[1], .head_dim = c->p[2], .rope_dims = c->p[3],
+                              .layout = (enum rope_layout)c->p[4], .eps = 1e-6f, .magnitude = c->f[0] };
+    (void)case_cache(env, 2, 32, 0, (uint32_t)c->p[6], (uint32_t)c->p[6]);     /* a layer before it */
+    int layer = case_cache(env, a.kv_heads, a.head_dim, 0, (uint32_t)c->p[6], (uint32_t)c->p[6]);
+    struct val x = case_input(env, DOM_ROWS, (a.heads + 2 * a.kv_heads) * a.head_dim, 1);
+    struct qkv_weights w = { 0 };
+    if (c->p[5]) {
+        w.q_norm = case_weight(env, a.head_dim, 0, 1, 0.3f);
+        w.k_norm = case_weight(env, a.head_dim, 0, 1, 0.3f);
+    }
+    if (a.layout != ROPE_NONE) w.freq = case_freq(env, a.rope_dims);
+    return op_rope_kv(case_tape(env), layer, x, &w, &a);
+}
+
+static void cases(struct case_list *l)
+{
+    static const struct op_case shapes[] = {
+        { .n_rows = 1, .p = { 9, 3, 64, 64, ROPE_NORM, 0, Q_F16 }, .past = 5 },
+        { .n_rows = 64, .p = { 9, 3, 64, 64, ROPE_NORM, 0, Q_F16 }, .past = 63 },
+        { .n_rows = 5, .p = { 4, 1, 256, 256, ROPE_NEOX, 1, Q_BF16 }, .past = 64, .n_seqs = 3 },
+        { .n_rows = 17, .p = { 4, 2, 128, 64, ROPE_NEOX, 1, Q_Q8_0 }, .past = 65, .n_seqs = 4, .tree = 1 },
+        { .n_rows = 8, .p = { 8, 8, 32, 32, ROPE_NORM, 0, Q_Q4_0 }, .past = 130, .n_seqs = 2 },
+        { .n_rows = 3, .p = { 2, 2, 24, 16, ROPE_NEOX, 1, Q_F16 }, .f = { 1.19f }, .past = 64 },
+        { .n_rows = 2, .p = { 2, 1, 16, 16, ROPE_NORM, 0, Q_BF16 }, .past = 64, .n_seqs = 3 },
+        { .n_rows = 33, .p = { 4, 4, 64, 0, ROPE_NONE, 0, Q_Q8_0 }, .past = 66 },
+        { .n_rows = 7, .p = { 4, 2, 96, 0, ROPE_NONE, 0, Q_Q4_0 }, .past = 64 },
+        { .n_rows = 6, .p = { 4, 4, 128, 128, ROPE_NEOX, 0, Q_F16 }, .past = 10, .rope = 200000 },
+        { .n_rows = 200, .p = { 9, 3, 64, 64, ROPE_NORM, 0, Q_F16 }, .wide = 1 },
+        { .n_rows = 130, .p = { 4, 1, 128, 128, ROPE_NEOX, 1, Q_Q8_0 }, .past = 64, .n_seqs = 2, .wide = 1 },
+        { .n_rows = 65, .p = { 2, 1, 32, 32, ROPE_NEOX, 0, Q_Q4_0 }, .past = 66, .wide = 1 },
+    };
+    for (size_t i = 0; i < COUNT(shapes); i++) {
+        struct op_case c = shapes[i];
+        c.record = record_case;
+        c.label = c.tree ? "tree" : c.rope ? "far positions" : "";
+        case_add(l, &c);
+    }
+}
+
+static struct work work(const struct tape *t, const struct call *c, const struct step *s)
+{
+    struct work w = work_plain(t, c, s);
+    w.bytes += work_commit(t, c->layer, s);
+    return w;
+}
+
 const struct op_def op_def_rope_kv = { .name = "rope_kv",
                                        .doc = "norm and rotate q and k per head, commit and write k and v",
-                                       .reference = reference, .print = print };
+                                       .reference = reference, .cases = cases, .work = work, .print = print };

@@ -1,5 +1,5 @@
-/* quant/rocm.h - encoders of the ROCm formats (contract as struct format's encode), and the guess of
- * how a file means its ROCMFP2 blocks. */
+/* quant/rocm.h - encoders of the ROCm formats (contract as struct format's encode), and the guess
+ * of how a file means its ROCMFP2 blocks. */
 #ifndef LUCE_QUANT_ROCM_H
 #define LUCE_QUANT_ROCM_H
 

@@ -1,6 +1,7 @@
 /* quant/rocm_encode.c - encoders of the ROCm formats: every scale byte is tried, from the one that
- * fits the largest value outwards, and the least (weighted) squared error wins, the lower byte among
- * equals. Weights are im * sqrt(mean row x^2 + x^2). Values that are not finite count as zeros. */
+ * fits the largest value outwards, and the least (weighted) squared error wins, the lower byte
+ * among equals. Weights are im * sqrt(mean row x^2 + x^2). Values that are not finite count as
+ * zeros. */
 #include <float.h>
 #include <stdlib.h>
 
@@ -12,7 +13,7 @@ struct kind {
     int top;                    /* the largest level */
     int group;                  /* elements under one scale */
     int (*level)(float v);      /* the level for x / scale */
-    bool fit;                   /* without importance: the scale that fits the largest value, no search */
+    bool fit; /* without importance: the scale that fits the largest value, no search */
 };
 
 /* Levels by thresholds on |v|: at[i] is the largest |v| that still takes magnitude i. */
@@ -140,7 +141,8 @@ static void pack_bits(const uint8_t *codes, int bits, uint8_t *qs)
 {
     memset(qs, 0, (size_t)(4 * bits));
     for (int i = 0; i < 32; i++)
-        for (int j = 0; j < bits; j++) qs[(bits * i + j) / 8] |= (uint8_t)((codes[i] >> j & 1) << (bits * i + j) % 8);
+        for (int j = 0; j < bits; j++)
+            qs[(bits * i + j) / 8] |= (uint8_t)((codes[i] >> j & 1) << (bits * i + j) % 8);
 }
 
 static void pack_fp4(const int level[32], uint8_t qs[16])
@@ -157,7 +159,8 @@ void rocmfp4_encode(const float *src, void *dst, int64_t n, const float *importa
     float mean_sq = row_mean_sq(src, n, importance);
     for (int64_t i = 0; i < n / 32; i++, b++) {
         int level[32];
-        block_levels(&kind, src + 32 * i, importance ? importance + 32 * i : NULL, mean_sq, b->e, level);
+        block_levels(&kind, src + 32 * i, importance ? importance + 32 * i : NULL, mean_sq, b->e,
+                     level);
         pack_fp4(level, b->qs);
     }
 }
@@ -169,7 +172,8 @@ void rocmfp4_fast_encode(const float *src, void *dst, int64_t n, const float *im
     float mean_sq = row_mean_sq(src, n, importance);
     for (int64_t i = 0; i < n / 32; i++, b++) {
         int level[32];
-        block_levels(&kind, src + 32 * i, importance ? importance + 32 * i : NULL, mean_sq, &b->e, level);
+        block_levels(&kind, src + 32 * i, importance ? importance + 32 * i : NULL, mean_sq, &b->e,
+                     level);
         pack_fp4(level, b->qs);
     }
 }
@@ -182,7 +186,8 @@ void rocmfp6_encode(const float *src, void *dst, int64_t n, const float *importa
     for (int64_t i = 0; i < n / 32; i++, b++) {
         int level[32];
         uint8_t codes[32];
-        block_levels(&kind, src + 32 * i, importance ? importance + 32 * i : NULL, mean_sq, b->e, level);
+        block_levels(&kind, src + 32 * i, importance ? importance + 32 * i : NULL, mean_sq, b->e,
+                     level);
         for (int j = 0; j < 32; j++) codes[j] = (uint8_t)(level[j] < 0 ? 32 | -level[j] : level[j]);
         pack_bits(codes, 6, b->qs);
     }
@@ -195,7 +200,8 @@ void rocmfp8_encode(const float *src, void *dst, int64_t n, const float *importa
     float mean_sq = row_mean_sq(src, n, importance);
     for (int64_t i = 0; i < n / 32; i++, b++) {
         int level[32];
-        block_levels(&kind, src + 32 * i, importance ? importance + 32 * i : NULL, mean_sq, &b->e, level);
+        block_levels(&kind, src + 32 * i, importance ? importance + 32 * i : NULL, mean_sq, &b->e,
+                     level);
         for (int j = 0; j < 32; j++) b->qs[j] = (int8_t)level[j];
     }
 }
@@ -208,7 +214,8 @@ void rocmfp3_encode(const float *src, void *dst, int64_t n, const float *importa
     for (int64_t i = 0; i < n / 32; i++, b++) {
         int level[32];
         uint8_t codes[32];
-        block_levels(&kind, src + 32 * i, importance ? importance + 32 * i : NULL, mean_sq, b->e, level);
+        block_levels(&kind, src + 32 * i, importance ? importance + 32 * i : NULL, mean_sq, b->e,
+                     level);
         for (int j = 0; j < 32; j++) codes[j] = sign_magnitude(level[j], rocmfp3_values, 4);
         pack_bits(codes, 3, b->qs);
     }
@@ -222,7 +229,8 @@ void rocmfp2_encode(const float *src, void *dst, int64_t n, const float *importa
     for (int64_t i = 0; i < n / 32; i++, b++) {
         int level[32];
         uint8_t codes[32];
-        block_levels(&kind, src + 32 * i, importance ? importance + 32 * i : NULL, mean_sq, b->e, level);
+        block_levels(&kind, src + 32 * i, importance ? importance + 32 * i : NULL, mean_sq, b->e,
+                     level);
         for (int j = 0; j < 32; j++) codes[j] = (uint8_t)(level[j] + 1);
         pack_bits(codes, 2, b->qs);
     }
@@ -233,7 +241,7 @@ enum rocmfp2_reading rocmfp2_guess(const void *src, int64_t n)
     const struct block_rocmfp2 *b = src;
     int64_t total = 0, even = 0, wide = 0;
     for (int64_t k = 0; k < n / 32; k++, b++) {
-        if ((b->e[0] | b->e[1]) & 0x80) return ROCMFP2_TWO_SCALES;   /* only there it has a meaning */
+        if ((b->e[0] | b->e[1]) & 0x80) return ROCMFP2_TWO_SCALES; /* only there it has a meaning */
         float first = ue4m3_half(b->e[0]), second = ue4m3_half(b->e[1]);
         if (first == 0 || second == 0) continue;
         total++;

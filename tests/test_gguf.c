@@ -52,7 +52,7 @@ static void image(struct buf *b, const char *words)
                      offset = strtoull(strtok(NULL, ","), NULL, 0);
             uint64_t dim[8];
             int n_dims = 0;
-            for (char *d; (d = strtok(NULL, ",")); ) dim[n_dims++] = strtoull(d, NULL, 0);
+            for (char *d; (d = strtok(NULL, ","));) dim[n_dims++] = strtoull(d, NULL, 0);
             put(b, strlen(name), 8);
             buf_add_text(b, name);
             put(b, (uint64_t)n_dims, 4);

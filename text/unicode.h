@@ -22,6 +22,7 @@ enum char_class {
 };
 
 extern const uint8_t ascii_class[128];
+/* The classes of any code point; ascii_class is its table for the first 128. */
 uint8_t class_of(uint32_t code);
 
 struct character {

@@ -125,7 +125,8 @@ static luce_status read_tokens(struct vocab *v, const struct vocab_source *s, lu
     for (size_t i = 0; i < s->n_tokens; i++) {
         struct token *t = &v->tokens[i];
         struct str raw = s->tokens[i];
-        t->raw = raw.at ? raw.at : "";
+        if (!raw.at) raw = str_of("");
+        t->raw = raw.at;
         t->raw_len = (uint32_t)raw.len;
         t->kind = (uint8_t)(s->kinds ? s->kinds[i] : TOKEN_NORMAL);
         if (t->kind == TOKEN_CONTROL && contains(raw, "unused")) t->kind = TOKEN_UNUSED;

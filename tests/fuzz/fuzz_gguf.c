@@ -13,8 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     luce_error err = { 0 };
     luce_status st = gguf_open_memory(&g, data, size, "fuzz", &err);
     if (st ? g || !err.text[0] || err.code != st : !g) abort();
-    static volatile uint64_t sink;      /* keeps the reads alive */
-    if (g) sink += gguf_walk(g);
+    if (g && gguf_walk(g) != gguf_walk(g)) abort();     /* a reader does not change */
     gguf_close(g);
     return 0;
 }
