@@ -67,7 +67,7 @@ luce_status cpu_page_read(struct device *d, struct device_cache *c, int kind, in
                           luce_error *err)
 {
     (void)d;
-    uint8_t *at;
+    uint8_t *at = NULL;
     luce_status st = find_page(c, kind, page, &at, err);
     if (!st) memcpy(host, at, c->layout->kind[kind].page_bytes);
     return st;
@@ -77,7 +77,7 @@ luce_status cpu_page_write(struct device *d, struct device_cache *c, int kind, i
                            luce_error *err)
 {
     (void)d;
-    uint8_t *at;
+    uint8_t *at = NULL;
     luce_status st = find_page(c, kind, page, &at, err);
     if (!st) memcpy(at, host, c->layout->kind[kind].page_bytes);
     return st;

@@ -192,7 +192,7 @@ struct program {
     void *x[X_COUNT];               /* the shared forms of activations */
     float *partial;                 /* attention: [row][head][split][head_dim + 2] */
     int    n_splits;                /* in it; 0: splits are not spread over threads */
-    int rows[DOM_COUNT];            /* of the last run */
+    bool uses[DOM_COUNT];           /* some value has rows of the domain */
 };
 
 struct run {

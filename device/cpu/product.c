@@ -232,16 +232,18 @@ void product_bf16_portable(const struct product *p)
 {
     int64_t pairs = (p->w->in + 1) / 2;
     for (int s = 0; s < p->n_strips; s++) {
-        const uint16_t *w = (const uint16_t *)(p->strip + (size_t)s * p->w->strip_bytes);
+        const uint8_t *w = p->strip + (size_t)s * p->w->strip_bytes;
         for (int c = 0; c < p->n_cols; c++) {
             const uint16_t *x = (const uint16_t *)p->x + (int64_t)(p->first_col + c) * 2 * pairs;
             float acc[LANES] = { 0 };
             for (int64_t i = 0; i < pairs; i++) {
                 float x0 = bf16_to_f32(x[2 * i]), x1 = bf16_to_f32(x[2 * i + 1]);
                 for (int l = 0; l < LANES; l++) {
-                    const uint16_t *pair = w + (i * LANES + l) * 2;
-                    acc[l] = acc[l] + bf16_to_f32(pair[1]) * x1;
-                    acc[l] = acc[l] + bf16_to_f32(pair[0]) * x0;
+                    /* One load of both: gcc 12 gets the vectors of two 16-bit loads wrong. */
+                    uint32_t pair;
+                    memcpy(&pair, w + i * VEC + l * 4, 4);
+                    acc[l] = acc[l] + float_of(pair & 0xffff0000u) * x1;
+                    acc[l] = acc[l] + float_of(pair << 16) * x0;
                 }
             }
             memcpy(p->y + ((size_t)s * (size_t)p->n_cols + (size_t)c) * LANES, acc, sizeof acc);

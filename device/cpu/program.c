@@ -125,6 +125,13 @@ static void add_calls(struct build *b)
     }
 }
 
+/* Domains that some value has rows of: a step may have more sequences than the bucket's rows as long as
+ * no value is counted by them. */
+static void note_domains(struct program *p)
+{
+    for (int i = 1; i < p->tape->n_values; i++) p->uses[p->tape->values[i].shape.rows] = true;
+}
+
 static luce_status check_calls(const struct build *b, luce_error *err)
 {
     for (int i = 0; i < b->t->n_calls; i++) {
@@ -198,6 +205,7 @@ luce_status cpu_compile(struct device *d, struct program **out, const struct tap
     if (!p) return fail(err, LUCE_E_NOMEM, "out of memory for a program");
     *p = (struct program){ .tape = t, .plan = plan, .cache = c };
     struct build b = { .cpu = (struct cpu *)d, .p = p, .t = t };
+    note_domains(p);
     luce_status st = check_calls(&b, err);
     if (st) goto bad;
     st = fail(NULL, LUCE_E_NOMEM, "-");
@@ -279,7 +287,7 @@ luce_status cpu_run(struct device *d, struct program *p, const struct step *s, t
                                [DOM_CTX] = s->head.n_ctx, [DOM_SEQS] = s->head.n_seqs } };
     r.n_threads = r.cpu->n_threads;
     for (int i = 0; i < DOM_COUNT; i++)
-        if (r.rows[i] < 0 || r.rows[i] > p->plan->bucket.rows[i])
+        if (r.rows[i] < 0 || (p->uses[i] && r.rows[i] > p->plan->bucket.rows[i]))
             return fail(err, LUCE_E_ARG, "step: %d rows in domain %d, the program has room for %d", r.rows[i], i,
                         p->plan->bucket.rows[i]);
     if (p->cache) {
@@ -287,7 +295,6 @@ luce_status cpu_run(struct device *d, struct program *p, const struct step *s, t
         if (st) return st;
     }
     for (int i = 0; i < p->n_jobs; i++) atomic_store_explicit(&p->next[i], 0, memory_order_relaxed);
-    memcpy(p->rows, r.rows, sizeof r.rows);
     if (trace) run_traced(&r, trace, context);
     else pool_run(r.cpu->pool, walk, &r);
     return LUCE_OK;
@@ -309,8 +316,8 @@ luce_status cpu_read(struct device *d, struct program *p, struct val v, int firs
                      luce_error *err)
 {
     (void)d;
-    uint8_t *at;
-    size_t bytes;
+    uint8_t *at = NULL;
+    size_t bytes = 0;
     luce_status st = find_rows(p, v, first_row, n_rows, &at, &bytes, err);
     if (!st) memcpy(host, at, bytes);
     return st;
@@ -320,8 +327,8 @@ luce_status cpu_write(struct device *d, struct program *p, struct val v, int fir
                       const void *host, luce_error *err)
 {
     (void)d;
-    uint8_t *at;
-    size_t bytes;
+    uint8_t *at = NULL;
+    size_t bytes = 0;
     luce_status st = find_rows(p, v, first_row, n_rows, &at, &bytes, err);
     if (!st) memcpy(at, host, bytes);
     return st;

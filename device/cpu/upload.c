@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "device/cpu/cpu.h"
+#include "quant/synthetic.h"
 
 enum { UNIT_BYTES_MAX = SUPER * 8 };    /* canonical bytes of one unit of the widest format */
 
@@ -40,28 +41,36 @@ static uint64_t bytes_of(const struct packed *p)
 uint64_t cpu_weight_bytes(const struct device *d, const struct weight *w)
 {
     (void)d;
-    struct packed p;
+    struct packed p = { 0 };
     return describe(&p, w, NULL) ? 0 : bytes_of(&p);
 }
 
 struct packing {
     const struct packed *p;
-    const uint8_t *rows;            /* canonical rows */
+    const struct weight *w;
     size_t row_bytes;
+    uint8_t *made;                  /* synthetic rows: room for a strip's, by thread */
+    size_t made_bytes;
 };
 
-static void pack_strip(const struct packing *k, int strip)
+static void pack_strip(const struct packing *k, int strip, int thread)
 {
     const struct packed *p = k->p;
+    int64_t first = (int64_t)strip * LANES, rows = p->out - first < LANES ? p->out - first : LANES;
+    const uint8_t *from = k->w->host + (size_t)first * k->row_bytes;
+    if (k->made) {
+        uint8_t *made = k->made + (size_t)thread * k->made_bytes;
+        synthetic_rows(p->format, k->w->seed, (uint64_t)first, (uint64_t)rows, (uint64_t)p->in,
+                       k->w->synthetic_std, made);
+        from = made;
+    }
     int unit = unit_of(p);
     size_t unit_src = (size_t)(unit / p->format->block) * (size_t)p->format->bytes;
     size_t unit_dst = p->strips_as->bytes(p->format, unit);
     uint8_t *to = p->data + (size_t)strip * p->strip_bytes;
     memset(to, 0, p->strip_bytes);
-    for (int lane = 0; lane < LANES; lane++) {
-        int64_t row = (int64_t)strip * LANES + lane;
-        if (row >= p->out) break;
-        const uint8_t *src = k->rows + (size_t)row * k->row_bytes;
+    for (int lane = 0; lane < rows; lane++) {
+        const uint8_t *src = from + (size_t)lane * k->row_bytes;
         for (int64_t at = 0, u = 0; at < p->in; at += unit, u++) {
             int n = p->in - at < unit ? (int)(p->in - at) : unit;
             p->strips_as->pack(p->format, src + (size_t)u * unit_src, n, lane, to + (size_t)u * unit_dst);
@@ -74,7 +83,7 @@ static void pack_share(void *arg, int thread, int n_threads)
     const struct packing *k = arg;
     int64_t from, to;
     pool_share(k->p->n_strips, thread, n_threads, &from, &to);
-    for (int64_t s = from; s < to; s++) pack_strip(k, (int)s);
+    for (int64_t s = from; s < to; s++) pack_strip(k, (int)s, thread);
 }
 
 void packed_row(const struct packed *p, int64_t row, float *dst)
@@ -98,9 +107,9 @@ luce_status cpu_upload(struct device *d, struct weight *w, luce_error *err)
     luce_status st = describe(p, w, err);
     if (st) goto bad;
     uint64_t need = (uint64_t)p->out * format_bytes(p->format, (uint64_t)p->in);
-    if (!w->host || w->host_bytes < need) {
+    if (w->host && w->host_bytes < need) {
         st = fail(err, LUCE_E_ARG, "%s: %" PRIu64 " bytes are there, %" PRIu64 " are needed", w->name,
-                  w->host ? w->host_bytes : 0, need);
+                  w->host_bytes, need);
         goto bad;
     }
     p->data = mem_aligned((size_t)p->n_strips * p->strip_bytes, 64);
@@ -109,9 +118,18 @@ luce_status cpu_upload(struct device *d, struct weight *w, luce_error *err)
         st = fail(err, LUCE_E_NOMEM, "%s: out of memory for %" PRIu64 " bytes", w->name, bytes_of(p));
         goto bad;
     }
-    struct packing k = { .p = p, .rows = w->host, .row_bytes = (size_t)format_bytes(p->format, (uint64_t)p->in) };
+    struct packing k = { .p = p, .w = w, .row_bytes = (size_t)format_bytes(p->format, (uint64_t)p->in) };
+    k.made_bytes = w->host ? 0 : (LANES * k.row_bytes + 63) / 64 * 64;
+    if (k.made_bytes) {
+        k.made = mem_aligned(k.made_bytes * (size_t)cpu->n_threads, 64);
+        if (!k.made) {
+            st = fail(err, LUCE_E_NOMEM, "%s: out of memory for rows of synthetic weights", w->name);
+            goto bad;
+        }
+    }
     pool_run(cpu->pool, pack_share, &k);
-    if (p->vector) p->format->decode(w->host, p->vector, p->in);
+    mem_free(k.made);
+    if (p->vector) packed_row(p, 0, p->vector);
     w->dev = p;
     w->layout = 1;
     return LUCE_OK;
