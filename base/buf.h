@@ -13,6 +13,7 @@ struct buf {
     bool failed;            /* out of memory at some addition; what came after is lost */
 };
 
+/* Add at the end. */
 void buf_add(struct buf *b, const void *bytes, size_t len);
 void buf_add_char(struct buf *b, char c);
 void buf_add_text(struct buf *b, const char *text);

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#undef fail                     /* error.h's words to the analyzer */
 luce_status fail(luce_error *err, luce_status code, const char *format, ...)
 {
     if (!err) return code;

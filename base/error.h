@@ -9,6 +9,11 @@
 luce_status fail(luce_error *err, luce_status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+#ifdef __clang_analyzer__
+/* The analyzer does not look into another file to see that fail returns its code. */
+#define fail(err, code, ...) (fail(err, code, __VA_ARGS__), (code))
+#endif
+
 /* The status in words, for logs: "out of memory". Static storage. */
 const char *status_name(luce_status code);
 

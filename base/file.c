@@ -42,7 +42,10 @@ luce_status file_map_open(struct file_map *m, const char *path, luce_error *err)
         return code;
     }
     m->data = data;
-    return LUCE_OK;
+    /* Touching pages beyond a file that shrank is a SIGBUS; a file still being written grows. */
+    if (fstat(m->fd, &st) == 0 && (uint64_t)st.st_size == m->size) return LUCE_OK;
+    file_map_close(m);
+    return fail(err, LUCE_E_IO, "%s: changed while it was opened. Is it still being written?", path);
 }
 
 void file_map_close(struct file_map *m)
@@ -119,10 +122,11 @@ luce_status file_append(struct file_writer *w, const void *data, size_t bytes, l
         ssize_t n = write(w->fd, at, bytes);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) {
-            int code = errno;
+            luce_status code = fail(err, LUCE_E_IO, "%s: cannot write: %s%s. Nothing was left behind.",
+                                    w->path, strerror(errno),
+                                    errno == ENOSPC ? " (free some space and try again)" : "");
             file_abandon(w);
-            return fail(err, LUCE_E_IO, "cannot write the file: %s%s. Nothing was left behind.",
-                        strerror(code), code == ENOSPC ? " (free some space and try again)" : "");
+            return code;
         }
         at += n;
         bytes -= (size_t)n;

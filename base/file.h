@@ -30,6 +30,7 @@ struct file_writer {
     int fd;
     uint64_t size;          /* bytes written so far */
 };
+/* Starts a file that will be `path`. LUCE_E_IO, LUCE_E_NOMEM. */
 luce_status file_create(struct file_writer *w, const char *path, luce_error *err);
 luce_status file_append(struct file_writer *w, const void *data, size_t bytes, luce_error *err);
 /* Flushes and renames. On failure the temporary file is gone and the old file, if any, untouched. */

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The hash of len bytes; another seed gives an unrelated one. */
 uint64_t hash_bytes(const void *data, size_t len, uint64_t seed);
 
 /* Mixes one 64-bit value (the finaliser of splitmix64, Steele et al. 2014). */

@@ -1,5 +1,7 @@
 /* base/map.h - hash map from byte strings to 64-bit values. Keys are borrowed: their bytes must
- * outlive the map. Open addressing, at most half full. Threads: one writer, or many readers. */
+ * outlive the map. Open addressing, at most half full. Keys may come from hostile files: hashes are
+ * seeded by a secret of the process, so nobody can prepare keys that collide.
+ * Threads: one writer, or many readers. */
 #ifndef LUCE_BASE_MAP_H
 #define LUCE_BASE_MAP_H
 
@@ -12,6 +14,7 @@ struct map_entry;
 struct map {
     struct map_entry *entries;      /* NULL is a valid empty map */
     size_t n, cap;
+    uint64_t seed;                  /* set when the first entry is added */
 };
 
 /* Adds, unless the key is there: then *old (if not NULL) receives its value. Returns 1 when added,

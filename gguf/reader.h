@@ -36,7 +36,8 @@ struct gguf_key {
  * On LUCE_OK *out is owned by the caller (gguf_close). Otherwise *out is NULL and err says why:
  * LUCE_E_IO, LUCE_E_NOMEM, LUCE_E_FORMAT (names key or tensor, byte offset, expected, found). */
 luce_status gguf_open(struct gguf **out, const char *path, luce_error *err);
-/* The same for bytes in memory (tests, fuzzing); they must outlive the reader. `name` is for errors. */
+/* The same for bytes in memory (tests, fuzzing); they must outlive the reader. `name` is for
+ * errors. One part of a split model opens by itself. Tensor data is aligned as `data` is. */
 luce_status gguf_open_memory(struct gguf **out, const void *data, uint64_t size, const char *name,
                              luce_error *err);
 void gguf_close(struct gguf *g);                 /* NULL is fine; every view into g ends here */
@@ -60,30 +61,36 @@ const struct gguf_key *gguf_key_at(const struct gguf *g, size_t i);          /* 
 
 /* Typed access. Each leaves *out at its default `absent` when the key is not there, and fails with
  * LUCE_E_FORMAT (key, type found, type wanted, value) when it is there but cannot be read as asked.
- * u32 and f32 accept every integer or float type with a range check; scalars only. */
-luce_status gguf_u32(const struct gguf *g, const char *key, uint32_t absent, uint32_t *out, luce_error *err);
-luce_status gguf_f32(const struct gguf *g, const char *key, float absent, float *out, luce_error *err);
-luce_status gguf_bool(const struct gguf *g, const char *key, bool absent, bool *out, luce_error *err);
+ * u32 and f32 accept every integer, bool or float type with a range check: u32 whole numbers, f32
+ * finite ones. bool accepts bool and the integers 0 and 1. Scalars only. */
+luce_status gguf_u32(const struct gguf *g, const char *key, uint32_t absent, uint32_t *out,
+                     luce_error *err);
+luce_status gguf_f32(const struct gguf *g, const char *key, float absent, float *out,
+                     luce_error *err);
+luce_status gguf_bool(const struct gguf *g, const char *key, bool absent, bool *out,
+                      luce_error *err);
 luce_status gguf_text(const struct gguf *g, const char *key, struct str absent, struct str *out,
                       luce_error *err);
 /* A key that may be a scalar or an array with one element per layer: fills out[0 .. n-1].
  * An array shorter than n is an error. */
-luce_status gguf_u32_per(const struct gguf *g, const char *key, uint32_t absent, uint32_t *out, int n,
-                         luce_error *err);
+luce_status gguf_u32_per(const struct gguf *g, const char *key, uint32_t absent, uint32_t *out,
+                         int n, luce_error *err);
 luce_status gguf_f32_per(const struct gguf *g, const char *key, float absent, float *out, int n,
                          luce_error *err);
 
-/* Walks an array of strings in order; start with a zeroed cursor. False at the end.
+/* Walks an array of strings (or a single one) in order, from a zeroed cursor. False at the end.
  *     struct gguf_cursor c = { 0 }; struct str s; while (gguf_next(k, &c, &s)) ... */
 struct gguf_cursor {
     uint64_t index;
     const uint8_t *at;
 };
 bool gguf_next(const struct gguf_key *k, struct gguf_cursor *c, struct str *out);
-/* Element i of an array of numbers (or of a scalar, i = 0), converted. */
+/* Element i of an array of numbers (or of a scalar, i = 0), converted: floats lose their fraction,
+ * what is out of range becomes the nearest int64_t. 0 for strings, NaN and beyond the end. */
 int64_t gguf_int_at(const struct gguf_key *k, uint64_t i);
 double gguf_float_at(const struct gguf_key *k, uint64_t i);
 
+/* "u32", "string", ...; static. */
 const char *gguf_type_name(enum gguf_type t);
 
 #endif

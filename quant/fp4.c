@@ -48,7 +48,8 @@ static void mxfp4_encode(const float *src, void *dst, int64_t n, const float *im
         /* The exponent field is floor(log2) + 127; infinity has 255, which is no scale. */
         b->e = (uint8_t)clamp_int((int)(f32_bits(amax) >> 23) - 2, 0, 254);
         float d = e8m0_half(b->e);
-        for (int i = 0; i < 16; i++) b->qs[i] = (uint8_t)(nearest(x[i], d) | nearest(x[i + 16], d) << 4);
+        for (int i = 0; i < 16; i++)
+            b->qs[i] = (uint8_t)(nearest(x[i], d) | nearest(x[i + 16], d) << 4);
     }
 }
 
@@ -90,7 +91,8 @@ static uint8_t ue4m3_of(float v)
         int man = trunc_to(v * 512 + 0.5f, 7);
         return (uint8_t)man;
     }
-    unsigned code = ((unsigned)exp << 3 | (bits >> 20 & 7)) + (bits >> 19 & 1);   /* carries upwards */
+    unsigned code = ((unsigned)exp << 3 | (bits >> 20 & 7)) +
+                    (bits >> 19 & 1); /* carries upwards */
     return (uint8_t)(code > 0x7e ? 0x7e : code);
 }
 

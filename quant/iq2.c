@@ -2,6 +2,7 @@
  * value = d * (0.5 + scale) / 4 * magnitude * sign; scales of 4 bits per 32 (XXS) or 16 elements.
  * XXS and XS code 8 signs in 7 bits (an even number of negatives), S has all 8. */
 #include "quant/grids.h"
+#include "quant/iq_encode.h"
 #include "quant/rows.h"
 
 static inline void point(float *dst, float d, unsigned code, unsigned signs)
@@ -41,7 +42,8 @@ static void iq2_xs_decode(const void *src, float *dst, int64_t n)
         float d = f16_to_f32(b->d);
         for (int g = 0; g < 32; g++) {
             unsigned q = b->qs[g];
-            point(dst + 8 * g, group_scale(d, b->scales, g), iq2_xs_grid[q & 511], iq_signs(q >> 9));
+            point(dst + 8 * g, group_scale(d, b->scales, g), iq2_xs_grid[q & 511],
+                  iq_signs(q >> 9));
         }
     }
 }
@@ -63,14 +65,34 @@ VALID_HALVES(iq2_xs_valid, QK, block_iq2_xs, d, d)
 VALID_HALVES(iq2_s_valid, QK, block_iq2_s, d, d)
 
 const struct format format_iq2_xxs = {
-    .id = Q_IQ2_XXS, .name = "iq2_xxs", .doc = "2.06 bits, grid of 256, 4-bit scale per 32", .block = QK,
-    .bytes = sizeof(struct block_iq2_xxs), .decode = iq2_xxs_decode, .valid = iq2_xxs_valid,
+    .id = Q_IQ2_XXS,
+    .name = "iq2_xxs",
+    .doc = "2.06 bits, grid of 256, 4-bit scale per 32",
+    .block = QK,
+    .bytes = sizeof(struct block_iq2_xxs),
+    .decode = iq2_xxs_decode,
+    .encode = iq2_xxs_encode,
+    .valid = iq2_xxs_valid,
+    .needs_importance = true,
 };
 const struct format format_iq2_xs = {
-    .id = Q_IQ2_XS, .name = "iq2_xs", .doc = "2.3 bits, grid of 512, 4-bit scale per 16", .block = QK,
-    .bytes = sizeof(struct block_iq2_xs), .decode = iq2_xs_decode, .valid = iq2_xs_valid,
+    .id = Q_IQ2_XS,
+    .name = "iq2_xs",
+    .doc = "2.3 bits, grid of 512, 4-bit scale per 16",
+    .block = QK,
+    .bytes = sizeof(struct block_iq2_xs),
+    .decode = iq2_xs_decode,
+    .encode = iq2_xs_encode,
+    .valid = iq2_xs_valid,
+    .needs_importance = true,
 };
 const struct format format_iq2_s = {
-    .id = Q_IQ2_S, .name = "iq2_s", .doc = "2.6 bits, grid of 1024, 4-bit scale per 16", .block = QK,
-    .bytes = sizeof(struct block_iq2_s), .decode = iq2_s_decode, .valid = iq2_s_valid,
+    .id = Q_IQ2_S,
+    .name = "iq2_s",
+    .doc = "2.6 bits, grid of 1024, 4-bit scale per 16",
+    .block = QK,
+    .bytes = sizeof(struct block_iq2_s),
+    .decode = iq2_s_decode,
+    .encode = iq2_s_encode,
+    .valid = iq2_s_valid,
 };

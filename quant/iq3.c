@@ -2,6 +2,7 @@
  * 32 elements. XXS: value = d * (0.5 + scale) / 2 * magnitude * sign, 8 signs in 7 bits (even
  * parity). S: value = d * (1 + 2 scale) * magnitude * sign, every sign has its bit. */
 #include "quant/grids.h"
+#include "quant/iq_encode.h"
 #include "quant/rows.h"
 
 static void iq3_xxs_decode(const void *src, float *dst, int64_t n)
@@ -14,7 +15,8 @@ static void iq3_xxs_decode(const void *src, float *dst, int64_t n)
             uint32_t word = b->signs[g / 4];
             float db = d * (0.5f + (float)(word >> 28)) * 0.5f;
             unsigned signs = iq_signs(word >> 7 * (g % 4) & 127);
-            uint32_t code = iq3_xxs_grid[b->qs[2 * g]] | (uint32_t)iq3_xxs_grid[b->qs[2 * g + 1]] << 12;
+            uint32_t code = iq3_xxs_grid[b->qs[2 * g]] | (uint32_t)iq3_xxs_grid[b->qs[2 * g + 1]]
+                                                             << 12;
             for (int j = 0; j < 8; j++) {
                 int m = magnitude[code >> 3 * j & 7];
                 dst[8 * g + j] = db * (float)(signs >> j & 1 ? -m : m);
@@ -46,10 +48,17 @@ VALID_HALVES(iq3_xxs_valid, QK, block_iq3_xxs, d, d)
 VALID_HALVES(iq3_s_valid, QK, block_iq3_s, d, d)
 
 const struct format format_iq3_xxs = {
-    .id = Q_IQ3_XXS, .name = "iq3_xxs", .doc = "3.06 bits, grid of 256, 4-bit scale per 32", .block = QK,
-    .bytes = sizeof(struct block_iq3_xxs), .decode = iq3_xxs_decode, .valid = iq3_xxs_valid,
+    .id = Q_IQ3_XXS,
+    .name = "iq3_xxs",
+    .doc = "3.06 bits, grid of 256, 4-bit scale per 32",
+    .block = QK,
+    .bytes = sizeof(struct block_iq3_xxs),
+    .decode = iq3_xxs_decode,
+    .encode = iq3_xxs_encode,
+    .valid = iq3_xxs_valid,
 };
 const struct format format_iq3_s = {
     .id = Q_IQ3_S, .name = "iq3_s", .doc = "3.4 bits, grid of 512, 4-bit scale per 32", .block = QK,
-    .bytes = sizeof(struct block_iq3_s), .decode = iq3_s_decode, .valid = iq3_s_valid,
+    .bytes = sizeof(struct block_iq3_s), .decode = iq3_s_decode, .encode = iq3_s_encode,
+    .valid = iq3_s_valid,
 };

@@ -1,11 +1,12 @@
-/* quant/iq4.c - IQ4_NL and IQ4_XS: 4-bit codes into 16 uneven levels. NL is a block of 32 with a half
- * scale; XS is 256 elements with a signed 6-bit scale per 32. Nibbles as in Q4_0.
- * Encode: per 32 elements least squares over 15 candidate scales, weights x^2 or, with importance,
- * im * sqrt(2 mean(x^2) + x^2), the mean over the block. */
+/* quant/iq4.c - IQ4_NL and IQ4_XS: 4-bit codes into 16 uneven levels. NL is a block of 32 with a
+ * half scale; XS is 256 elements with a signed 6-bit scale per 32. Nibbles as in Q4_0. Encode: per
+ * 32 elements least squares over 15 candidate scales, weights x^2 or, with importance, im * sqrt(2
+ * mean(x^2) + x^2), the mean over the block. */
 #include "quant/rows.h"
 #include "quant/search.h"
 
-const int8_t iq4nl_values[16] = { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 };
+const int8_t iq4nl_values[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
+                                  1,    13,   25,  38,  53,  69,  89,  113 };
 
 static inline void decode_32(const uint8_t qs[16], float d, float *dst)
 {
@@ -32,7 +33,8 @@ static void iq4_xs_decode(const void *src, float *dst, int64_t n)
     const struct block_iq4_xs *b = src;
     for (int64_t k = 0; k < n / QK; k++, b++, dst += QK) {
         float d = f16_to_f32(b->d);
-        for (int s = 0; s < 8; s++) decode_32(b->qs + 16 * s, d * (float)xs_scale(b, s), dst + 32 * s);
+        for (int s = 0; s < 8; s++)
+            decode_32(b->qs + 16 * s, d * (float)xs_scale(b, s), dst + 32 * s);
     }
 }
 
@@ -86,7 +88,8 @@ static float best_scale(const float *x, const float *im, float mean_sq)
 static void encode_32(const float *x, float scale, uint8_t qs[16])
 {
     float id = inverse(scale);
-    for (int i = 0; i < 16; i++) qs[i] = (uint8_t)(nearest(id * x[i]) | nearest(id * x[i + 16]) << 4);
+    for (int i = 0; i < 16; i++)
+        qs[i] = (uint8_t)(nearest(id * x[i]) | nearest(id * x[i + 16]) << 4);
 }
 
 static void iq4_nl_encode(const float *src, void *dst, int64_t n, const float *importance)
@@ -94,7 +97,8 @@ static void iq4_nl_encode(const float *src, void *dst, int64_t n, const float *i
     struct block_iq4_nl *b = dst;
     for (int64_t k = 0; k < n / 32; k++) {
         const float *x = src + 32 * k;
-        float scale = best_scale(x, importance ? importance + 32 * k : NULL, 2 * search_sum_sq(32, x) / 32);
+        float scale = best_scale(x, importance ? importance + 32 * k : NULL,
+                                 2 * search_sum_sq(32, x) / 32);
         b[k].d = f32_to_f16(scale);
         encode_32(x, scale, b[k].qs);
     }
@@ -131,7 +135,12 @@ const struct format format_iq4_nl = {
     .valid = iq4_nl_valid,
 };
 const struct format format_iq4_xs = {
-    .id = Q_IQ4_XS, .name = "iq4_xs", .doc = "4 bits, uneven levels, 6-bit scale per 32", .block = QK,
-    .bytes = sizeof(struct block_iq4_xs), .decode = iq4_xs_decode, .encode = iq4_xs_encode,
+    .id = Q_IQ4_XS,
+    .name = "iq4_xs",
+    .doc = "4 bits, uneven levels, 6-bit scale per 32",
+    .block = QK,
+    .bytes = sizeof(struct block_iq4_xs),
+    .decode = iq4_xs_decode,
+    .encode = iq4_xs_encode,
     .valid = iq4_xs_valid,
 };

@@ -57,9 +57,11 @@ static void affine_block(const float *x, const float *im, int size, int nmax, in
         }
         sum_w[s] = 0;
         for (int i = 0; i < size; i++) sum_w[s] += w[i];
-        scales[s] = search_affine(size, nmax, xs, w, im ? &weighted : plain, codes + s * size, &mins[s]);
+        scales[s] = search_affine(size, nmax, xs, w, im ? &weighted : plain, codes + s * size,
+                                  &mins[s]);
     }
-    c->d = im ? search_positive(n, top, scales, sum_w, c->scale) : code_evenly(n, top, scales, c->scale);
+    c->d = im ? search_positive(n, top, scales, sum_w, c->scale)
+              : code_evenly(n, top, scales, c->scale);
     c->dmin = im ? search_positive(n, top, mins, sum_w, c->min) : code_evenly(n, top, mins, c->min);
     float d = f16_to_f32(f32_to_f16(c->d)), dmin = f16_to_f32(f32_to_f16(c->dmin));
     for (int s = 0; s < n; s++)
@@ -73,18 +75,22 @@ static void pack_pairs(const uint8_t codes[QK], uint8_t qs[64])
     for (int h = 0; h < 2; h++)
         for (int l = 0; l < 32; l++) {
             const uint8_t *c = codes + 128 * h + l;
-            qs[32 * h + l] = (uint8_t)((c[0] & 3) | (c[32] & 3) << 2 | (c[64] & 3) << 4 | (c[96] & 3) << 6);
+            qs[32 * h + l] = (uint8_t)((c[0] & 3) | (c[32] & 3) << 2 | (c[64] & 3) << 4 |
+                                       (c[96] & 3) << 6);
         }
 }
 
 void q2_k_encode(const float *src, void *dst, int64_t n, const float *importance)
 {
-    static const struct search_steps plain = { .first = -0.5f, .step = 0.1f, .count = 15, .absolute = 1 };
+    static const struct search_steps plain = {
+        .first = -0.5f, .step = 0.1f, .count = 15, .absolute = 1
+    };
     struct block_q2_k *b = dst;
     for (int64_t k = 0; k < n / QK; k++, b++) {
         struct coded c;
         uint8_t codes[QK];
-        affine_block(src + QK * k, importance ? importance + QK * k : NULL, 16, 3, 15, 1, &plain, &c, codes);
+        affine_block(src + QK * k, importance ? importance + QK * k : NULL, 16, 3, 15, 1, &plain,
+                     &c, codes);
         for (int s = 0; s < 16; s++) b->scales[s] = (uint8_t)(c.scale[s] | c.min[s] << 4);
         b->d = f32_to_f16(c.d);
         b->dmin = f32_to_f16(c.dmin);
@@ -159,7 +165,8 @@ void q4_k_encode(const float *src, void *dst, int64_t n, const float *importance
     for (int64_t k = 0; k < n / QK; k++, b++) {
         struct coded c;
         uint8_t codes[QK];
-        affine_block(src + QK * k, importance ? importance + QK * k : NULL, 32, 15, 63, 2, &plain, &c, codes);
+        affine_block(src + QK * k, importance ? importance + QK * k : NULL, 32, 15, 63, 2, &plain,
+                     &c, codes);
         pack_k4(&c, b->scales);
         b->d = f32_to_f16(c.d);
         b->dmin = f32_to_f16(c.dmin);
@@ -174,7 +181,8 @@ void q5_k_encode(const float *src, void *dst, int64_t n, const float *importance
     for (int64_t k = 0; k < n / QK; k++, b++) {
         struct coded c;
         uint8_t codes[QK];
-        affine_block(src + QK * k, importance ? importance + QK * k : NULL, 32, 31, 63, 2, &plain, &c, codes);
+        affine_block(src + QK * k, importance ? importance + QK * k : NULL, 32, 31, 63, 2, &plain,
+                     &c, codes);
         pack_k4(&c, b->scales);
         b->d = f32_to_f16(c.d);
         b->dmin = f32_to_f16(c.dmin);
@@ -192,7 +200,8 @@ void q6_k_encode(const float *src, void *dst, int64_t n, const float *importance
         uint8_t codes[QK];
         float scales[16], max = 0;
         for (int g = 0; g < 16; g++) {
-            scales[g] = search_symmetric(16, 32, x + 16 * g, im ? im + 16 * g : NULL, codes + 16 * g);
+            scales[g] = search_symmetric(16, 32, x + 16 * g, im ? im + 16 * g : NULL,
+                                         codes + 16 * g);
             if (fabsf(scales[g]) > fabsf(max)) max = scales[g];
         }
         memset(b, 0, sizeof *b);
@@ -201,14 +210,16 @@ void q6_k_encode(const float *src, void *dst, int64_t n, const float *importance
         b->d = f32_to_f16(1 / iscale);
         for (int g = 0; g < 16; g++) {
             b->scales[g] = (int8_t)clamp_int(round_even(iscale * scales[g]), -128, 127);
-            requantise_signed(16, 32, x + 16 * g, f16_to_f32(b->d) * (float)b->scales[g], codes + 16 * g);
+            requantise_signed(16, 32, x + 16 * g, f16_to_f32(b->d) * (float)b->scales[g],
+                              codes + 16 * g);
         }
         for (int h = 0; h < 2; h++)
             for (int l = 0; l < 32; l++) {
                 const uint8_t *c = codes + 128 * h + l;
                 b->ql[64 * h + l] = (uint8_t)((c[0] & 15) | (c[64] & 15) << 4);
                 b->ql[64 * h + 32 + l] = (uint8_t)((c[32] & 15) | (c[96] & 15) << 4);
-                b->qh[32 * h + l] = (uint8_t)(c[0] >> 4 | c[32] >> 4 << 2 | c[64] >> 4 << 4 | c[96] >> 4 << 6);
+                b->qh[32 * h + l] = (uint8_t)(c[0] >> 4 | c[32] >> 4 << 2 | c[64] >> 4 << 4 |
+                                              c[96] >> 4 << 6);
             }
     }
 }

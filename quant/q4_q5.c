@@ -97,7 +97,8 @@ static void q4_0_encode(const float *src, void *dst, int64_t n, const float *imp
     float mean_sq = row_mean_sq(src, n, importance);
     for (int64_t i = 0; i < n / 32; i++) {
         uint8_t codes[32];
-        b[i].d = f32_to_f16(codes_0(src + 32 * i, importance ? importance + 32 * i : NULL, mean_sq, 8, codes));
+        b[i].d = f32_to_f16(
+            codes_0(src + 32 * i, importance ? importance + 32 * i : NULL, mean_sq, 8, codes));
         pack_nibbles(codes, b[i].qs);
     }
 }
@@ -184,18 +185,42 @@ VALID_HALVES(q5_0_valid, 32, block_q5_0, d, d)
 VALID_HALVES(q5_1_valid, 32, block_q5_1, d, m)
 
 const struct format format_q4_0 = {
-    .id = Q_Q4_0, .name = "q4_0", .doc = "4 bits, a scale per 32", .block = 32,
-    .bytes = sizeof(struct block_q4_0), .decode = q4_0_decode, .encode = q4_0_encode, .valid = q4_0_valid,
+    .id = Q_Q4_0,
+    .name = "q4_0",
+    .doc = "4 bits, a scale per 32",
+    .block = 32,
+    .bytes = sizeof(struct block_q4_0),
+    .decode = q4_0_decode,
+    .encode = q4_0_encode,
+    .valid = q4_0_valid,
 };
 const struct format format_q4_1 = {
-    .id = Q_Q4_1, .name = "q4_1", .doc = "4 bits, scale and min per 32", .block = 32,
-    .bytes = sizeof(struct block_q4_1), .decode = q4_1_decode, .encode = q4_1_encode, .valid = q4_1_valid,
+    .id = Q_Q4_1,
+    .name = "q4_1",
+    .doc = "4 bits, scale and min per 32",
+    .block = 32,
+    .bytes = sizeof(struct block_q4_1),
+    .decode = q4_1_decode,
+    .encode = q4_1_encode,
+    .valid = q4_1_valid,
 };
 const struct format format_q5_0 = {
-    .id = Q_Q5_0, .name = "q5_0", .doc = "5 bits, a scale per 32", .block = 32,
-    .bytes = sizeof(struct block_q5_0), .decode = q5_0_decode, .encode = q5_0_encode, .valid = q5_0_valid,
+    .id = Q_Q5_0,
+    .name = "q5_0",
+    .doc = "5 bits, a scale per 32",
+    .block = 32,
+    .bytes = sizeof(struct block_q5_0),
+    .decode = q5_0_decode,
+    .encode = q5_0_encode,
+    .valid = q5_0_valid,
 };
 const struct format format_q5_1 = {
-    .id = Q_Q5_1, .name = "q5_1", .doc = "5 bits, scale and min per 32", .block = 32,
-    .bytes = sizeof(struct block_q5_1), .decode = q5_1_decode, .encode = q5_1_encode, .valid = q5_1_valid,
+    .id = Q_Q5_1,
+    .name = "q5_1",
+    .doc = "5 bits, scale and min per 32",
+    .block = 32,
+    .bytes = sizeof(struct block_q5_1),
+    .decode = q5_1_decode,
+    .encode = q5_1_encode,
+    .valid = q5_1_valid,
 };

@@ -33,6 +33,12 @@ static void encode(const float *src, void *dst, int64_t n, const float *importan
 VALID_HALVES(valid, 32, block_q8_0, d, d)
 
 const struct format format_q8_0 = {
-    .id = Q_Q8_0, .name = "q8_0", .doc = "8 bits, a scale per 32: drafters, caches, activations",
-    .block = 32, .bytes = sizeof(struct block_q8_0), .decode = decode, .encode = encode, .valid = valid,
+    .id = Q_Q8_0,
+    .name = "q8_0",
+    .doc = "8 bits, a scale per 32: drafters, caches, activations",
+    .block = 32,
+    .bytes = sizeof(struct block_q8_0),
+    .decode = decode,
+    .encode = encode,
+    .valid = valid,
 };

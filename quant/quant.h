@@ -41,7 +41,8 @@ struct format {
     bool        needs_importance; /* encode must be given importance */
     bool        rotate;         /* as a cache, rows are rotated (quant/rotate.h) before encode */
     /* MIX formats: decode is mode 0 (fixed levels). In mode 1 the levels come from the side data of
-     * the tensor or expert: books[2][levels], ascending; one bit of each scale byte picks the book. */
+     * the tensor or expert: books[2][levels], ascending; one bit of each scale byte picks the
+     * book. */
     int         levels;
     void (*decode_books)(const void *src, float *dst, int64_t n, const float *books);
 };

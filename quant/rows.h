@@ -25,11 +25,13 @@ static inline bool halves_finite(const void *src, int64_t blocks, size_t bytes, 
 }
 /* Defines `static bool name(src, n)`: field_a and field_b of each struct block_x are finite halves.
  * For blocks with one half both are the same field. */
-#define VALID_HALVES(name, elements, type, field_a, field_b)                               \
-    static bool name(const void *src, int64_t n)                                           \
-    {                                                                                      \
-        return halves_finite(src, n / (elements), sizeof(struct type), offsetof(struct type, field_a)) && \
-               halves_finite(src, n / (elements), sizeof(struct type), offsetof(struct type, field_b)); \
+#define VALID_HALVES(name, elements, type, field_a, field_b)           \
+    static bool name(const void *src, int64_t n)                       \
+    {                                                                  \
+        return halves_finite(src, n / (elements), sizeof(struct type), \
+                             offsetof(struct type, field_a)) &&        \
+               halves_finite(src, n / (elements), sizeof(struct type), \
+                             offsetof(struct type, field_b));          \
     }
 
 /* Nearest integer, ties to even, for |v| < 2^22; some integer beyond, and for NaN. */

@@ -24,7 +24,7 @@ float search_symmetric(int n, int nmax, const float *x, const float *w, uint8_t 
     float max = extreme(n, x), scale = 0, best = 0;
     zero_codes(n, codes);
     if (fabsf(max) < all_zero) return 0;
-    for (int k = -10; k <= 9; k++) {        /* -10 stands for the candidate 0, which is tried first */
+    for (int k = -10; k <= 9; k++) { /* -10 stands for the candidate 0, which is tried first */
         int is = k == -10 ? 0 : k;
         if (k == 0) continue;
         float iscale = -((float)nmax + 0.1f * (float)is) / max, sumlx = 0, suml2 = 0;
@@ -115,7 +115,8 @@ float search_affine(int n, int nmax, const float *x, const float *w, const struc
     for (int is = 0; is <= s->count; is++) {
         uint8_t next[SEARCH_MAX];
         float sum_l = 0, sum_l2 = 0, sum_xl = 0;
-        affine_codes(n, nmax, x, (s->first + s->step * (float)is + (float)nmax) / (max - min), min, next);
+        affine_codes(n, nmax, x, (s->first + s->step * (float)is + (float)nmax) / (max - min), min,
+                     next);
         for (int i = 0; i < n; i++) {
             float l = (float)next[i];
             sum_l += w[i] * l;

@@ -23,7 +23,8 @@ float search_affine(int n, int nmax, const float *x, const float *w, const struc
                     uint8_t *codes, float *min);
 /* x >= 0, x ~ scale * code, codes 0 .. nmax. */
 float search_positive(int n, int nmax, const float *x, const float *w, uint8_t *codes);
-/* w[i] = importance[i] * sqrt(factor * mean(x^2) + x[i]^2); mean_sq is the mean times its factor. */
+/* w[i] = importance[i] * sqrt(factor * mean(x^2) + x[i]^2); mean_sq is the mean times its
+ * factor. */
 void search_weights(int n, const float *x, const float *importance, float mean_sq, float *w);
 /* Sum of squares of n elements, in order. */
 float search_sum_sq(int64_t n, const float *x);

@@ -1,7 +1,7 @@
-/* quant/ternary.c - one to three levels under one half scale: Q1_0 (-1, 1), TQ1_0 and TQ2_0
- * (-1, 0, 1), Q2_0 (-1, 0, 1, 2). TQ1_0 puts five trits in a byte as ceil(v * 256 / 243): multiplying
- * by 3^n and keeping 8 bits brings trit n to the top.
- * Encode: d = max|x| and codes round(x / d); Q1_0: d = mean|x| and the signs. */
+/* quant/ternary.c - two to four levels under one half scale: Q1_0 (-1, 1), TQ1_0 and TQ2_0 (-1, 0,
+ * 1), Q2_0 (-1, 0, 1, 2). TQ1_0 puts five trits in a byte as ceil(v * 256 / 243): multiplying by
+ * 3^n and keeping 8 bits brings trit n to the top. Encode: d = max|x| and codes round(x / d), which
+ * is exact for ternary weights (Q2_0's level 2 is not used); Q1_0: d = mean|x| and the signs. */
 #include "quant/rows.h"
 
 static void q1_0_decode(const void *src, float *dst, int64_t n)
@@ -67,17 +67,17 @@ static void tq2_0_decode(const void *src, float *dst, int64_t n)
         float d = f16_to_f32(b->d);
         for (int run = 0; run < 8; run++)        /* 32 elements at one shift */
             for (int m = 0; m < 32; m++)
-                dst[32 * run + m] = (float)((b->qs[32 * (run / 4) + m] >> 2 * (run % 4) & 3) - 1) * d;
+                dst[32 * run + m] = d * (float)((b->qs[32 * (run / 4) + m] >> 2 * (run % 4) & 3) - 1);
     }
 }
 
-/* Codes 0..2 of 256 elements; returns the scale. */
-static float trit_codes(const float *x, uint8_t codes[QK])
+/* Codes 0..2 of n elements; returns the scale. */
+static float trit_codes(int n, const float *x, uint8_t *codes)
 {
     float amax = 0;
-    for (int i = 0; i < QK; i++) amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;
+    for (int i = 0; i < n; i++) amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;
     float id = inverse(amax);
-    for (int i = 0; i < QK; i++) codes[i] = (uint8_t)(round_away_to(x[i] * id, 1) + 1);
+    for (int i = 0; i < n; i++) codes[i] = (uint8_t)(round_away_to(x[i] * id, 1) + 1);
     return amax;
 }
 
@@ -90,13 +90,27 @@ static void trits_encode(const uint8_t *codes, int count, int trits, uint8_t *qs
     }
 }
 
+static void q2_0_encode(const float *src, void *dst, int64_t n, const float *importance)
+{
+    (void)importance;
+    struct block_q2_0 *b = dst;
+    for (int64_t k = 0; k < n / 64; k++, b++) {
+        uint8_t codes[64];
+        b->d = f32_to_f16(trit_codes(64, src + 64 * k, codes));
+        for (int i = 0; i < 16; i++) {
+            const uint8_t *c = codes + 4 * i;
+            b->qs[i] = (uint8_t)(c[0] | c[1] << 2 | c[2] << 4 | c[3] << 6);
+        }
+    }
+}
+
 static void tq1_0_encode(const float *src, void *dst, int64_t n, const float *importance)
 {
     (void)importance;
     struct block_tq1_0 *b = dst;
     for (int64_t k = 0; k < n / QK; k++, b++) {
         uint8_t codes[QK];
-        b->d = f32_to_f16(trit_codes(src + QK * k, codes));
+        b->d = f32_to_f16(trit_codes(QK, src + QK * k, codes));
         trits_encode(codes, 32, 5, b->qs);
         trits_encode(codes + 160, 16, 5, b->qs + 32);
         trits_encode(codes + 240, 4, 4, b->qh);
@@ -109,7 +123,7 @@ static void tq2_0_encode(const float *src, void *dst, int64_t n, const float *im
     struct block_tq2_0 *b = dst;
     for (int64_t k = 0; k < n / QK; k++, b++) {
         uint8_t codes[QK];
-        b->d = f32_to_f16(trit_codes(src + QK * k, codes));
+        b->d = f32_to_f16(trit_codes(QK, src + QK * k, codes));
         for (int i = 0; i < 64; i++) {
             const uint8_t *c = codes + 128 * (i / 32) + i % 32;
             b->qs[i] = (uint8_t)(c[0] | c[32] << 2 | c[64] << 4 | c[96] << 6);
@@ -123,12 +137,24 @@ VALID_HALVES(tq1_0_valid, QK, block_tq1_0, d, d)
 VALID_HALVES(tq2_0_valid, QK, block_tq2_0, d, d)
 
 const struct format format_q1_0 = {
-    .id = Q_Q1_0, .name = "q1_0", .doc = "signs, a scale per 128", .block = 128,
-    .bytes = sizeof(struct block_q1_0), .decode = q1_0_decode, .encode = q1_0_encode, .valid = q1_0_valid,
+    .id = Q_Q1_0,
+    .name = "q1_0",
+    .doc = "signs, a scale per 128",
+    .block = 128,
+    .bytes = sizeof(struct block_q1_0),
+    .decode = q1_0_decode,
+    .encode = q1_0_encode,
+    .valid = q1_0_valid,
 };
 const struct format format_q2_0 = {
-    .id = Q_Q2_0, .name = "q2_0", .doc = "levels -1 to 2, a scale per 64", .block = 64,
-    .bytes = sizeof(struct block_q2_0), .decode = q2_0_decode, .valid = q2_0_valid,
+    .id = Q_Q2_0,
+    .name = "q2_0",
+    .doc = "levels -1 to 2, a scale per 64",
+    .block = 64,
+    .bytes = sizeof(struct block_q2_0),
+    .decode = q2_0_decode,
+    .encode = q2_0_encode,
+    .valid = q2_0_valid,
 };
 const struct format format_tq1_0 = {
     .id = Q_TQ1_0, .name = "tq1_0", .doc = "ternary, five trits a byte", .block = QK,

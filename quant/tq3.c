@@ -9,7 +9,8 @@
 
 const float tq3_values[8] = { -0.190685f, -0.117832f, -0.065717f, -0.021460f,
                               0.021460f,  0.065717f,  0.117832f,  0.190685f };
-static const float middles[7] = { -0.154259f, -0.091775f, -0.043589f, 0, 0.043589f, 0.091775f, 0.154259f };
+static const float middles[7] = { -0.154259f, -0.091775f, -0.043589f, 0,
+                                  0.043589f,  0.091775f,  0.154259f };
 
 static void change_signs(float *x, const uint8_t *signs)
 {
@@ -81,7 +82,13 @@ static void encode(const float *src, void *dst, int64_t n, const float *importan
 VALID_HALVES(valid, 32, block_tq3_0, norm, norm)
 
 const struct format format_tq3_0 = {
-    .id = Q_TQ3_0, .name = "tq3_0", .doc = "caches only: 3 bits, rotated, a norm per 128",
-    .block = ROTATE_GROUP, .bytes = 4 * sizeof(struct block_tq3_0), .decode = decode, .encode = encode,
-    .valid = valid, .rotate = true,
+    .id = Q_TQ3_0,
+    .name = "tq3_0",
+    .doc = "caches only: 3 bits, rotated, a norm per 128",
+    .block = ROTATE_GROUP,
+    .bytes = 4 * sizeof(struct block_tq3_0),
+    .decode = decode,
+    .encode = encode,
+    .valid = valid,
+    .rotate = true,
 };

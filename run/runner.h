@@ -36,6 +36,7 @@ luce_status runner_plan(const struct model *m, const struct load_params *p, stru
 luce_status runner_open(struct runner **out, struct model *m, const struct load_params *p, luce_error *err);
 void runner_close(struct runner *r);
 
+/* Borrowed, as long as the runner. */
 const struct model *runner_model(const struct runner *r);
 struct device *runner_device(const struct runner *r);
 struct cache *runner_cache(const struct runner *r);

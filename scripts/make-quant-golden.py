@@ -83,6 +83,15 @@ def decode_q2_0(b):
     return [f32((q - 1) * d) for q in codes(b[2:], 2, 64)]
 
 
+def encode_q2_0(x):
+    d = max(abs(v) for v in x)
+    out = 0
+    for i, v in enumerate(x):
+        q = f32(v * f32(1 / d)) if d else 0.0
+        out |= (1 if abs(q) < 0.5 else 2 if q > 0 else 0) << 2 * i
+    return to_half(d) + out.to_bytes(16, "little")
+
+
 TQ3 = [-0.190685, -0.117832, -0.065717, -0.021460, 0.021460, 0.065717, 0.117832, 0.190685]
 TQ3_MID = [-0.154259, -0.091775, -0.043589, 0.0, 0.043589, 0.091775, 0.154259]
 
@@ -142,8 +151,8 @@ def text_of_bytes(data):
 
 
 def text_of_floats(values):
-    lines = [" ".join("%08x" % f32_bits(v) for v in values[i:i + 16]) for i in range(0, len(values), 16)]
-    return "\n".join(lines) + "\n"
+    words = ["%08x" % f32_bits(v) for v in values]
+    return "".join(" ".join(words[i:i + 16]) + "\n" for i in range(0, len(words), 16))
 
 
 def write(name, number, elements, size, sections):
@@ -167,47 +176,57 @@ def read_input():
     return [struct.unpack("<f", struct.pack("<I", int(w, 16)))[0] for w in words[at:at + ROW]]
 
 
+def two_sections(encoded, random, size, decode):
+    return [("encoded_plain", encoded), ("decoded_plain", blocks_of(encoded, size, decode)),
+            ("random_blocks", random), ("random_decoded", blocks_of(random, size, decode))]
+
+
 def plain_formats(x, r):
-    write("f32", 0, 1, 4, [("encoded_plain", b"".join(struct.pack("<f", v) for v in x)), ("decoded_plain", x)])
-    special = [0x0000, 0x8000, 0x0001, 0x8001, 0x03FF, 0x0400, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00]
+    write("f32", 0, 1, 4, [
+        ("encoded_plain", b"".join(struct.pack("<f", v) for v in x)), ("decoded_plain", x)])
+    special = [0x0000, 0x8000, 0x0001, 0x8001, 0x03FF, 0x0400, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00,
+               0x7E00]
     data = b"".join(to_half(v) for v in x)
     rest = struct.pack("<11H", *special) + b"".join(
         struct.pack("<H", r.draw(2) << 15 | r.draw(0x7C00)) for _ in range(ROW - 11))
-    write("f16", 1, 1, 2, [("encoded_plain", data), ("decoded_plain", blocks_of(data, 2, lambda b: [half(b)])),
-                           ("random_blocks", rest), ("random_decoded", blocks_of(rest, 2, lambda b: [half(b)]))])
+    write("f16", 1, 1, 2, two_sections(data, rest, 2, lambda b: [half(b)]))
     data = b"".join(to_bfloat(v) for v in x)
     rest = b"".join(struct.pack("<H", r.draw(2) << 15 | r.draw(0x7F80)) for _ in range(ROW))
-    write("bf16", 30, 1, 2, [("encoded_plain", data), ("decoded_plain", blocks_of(data, 2, lambda b: [bfloat(b)])),
-                             ("random_blocks", rest), ("random_decoded", blocks_of(rest, 2, lambda b: [bfloat(b)]))])
+    write("bf16", 30, 1, 2, two_sections(data, rest, 2, lambda b: [bfloat(b)]))
 
 
 def mix_format(name, number, size, bits, levels, r):
     count = 1 << bits
-    books = [sorted({bfloat(to_bfloat((r.draw(2000) - 1000) / 300)) for _ in range(count)}) for _ in range(2)]
+    books = [sorted({bfloat(to_bfloat((r.draw(2000) - 1000) / 300)) for _ in range(count)})
+             for _ in range(2)]
     assert all(len(b) == count for b in books), "levels must differ: take another seed"
-    fixed = b"".join(r.bytes(size - 2) + bytes([30 + r.draw(60), 30 + r.draw(60)]) for _ in range(ROW // 32))
+    fixed = b"".join(r.bytes(size - 2) + bytes([30 + r.draw(60), 30 + r.draw(60)])
+                     for _ in range(ROW // 32))
     coded = b"".join(r.bytes(size - 2) + bytes([r.draw(2) << 7 | 30 + r.draw(60), r.draw(256)])
                      for _ in range(ROW // 32))
     write(name, number, 32, size, [
-        ("random_blocks", fixed), ("random_decoded", blocks_of(fixed, size, lambda b: decode_mix(b, bits, levels))),
+        ("random_blocks", fixed),
+        ("random_decoded", blocks_of(fixed, size, lambda b: decode_mix(b, bits, levels))),
         ("books", books[0] + books[1]),
-        ("book_blocks", coded), ("book_decoded", blocks_of(coded, size, lambda b: decode_books(b, bits, books)))])
+        ("book_blocks", coded),
+        ("book_decoded", blocks_of(coded, size, lambda b: decode_books(b, bits, books)))])
 
 
 def main():
     x, r = read_input(), Random(2024)
     plain_formats(x, r)
-    data = b"".join(to_half((1 + r.draw(1000)) / 4096) + r.bytes(16) for _ in range(ROW // 64))
-    write("q2_0", 42, 64, 18, [("random_blocks", data), ("random_decoded", blocks_of(data, 18, decode_q2_0))])
+    data = b"".join(encode_q2_0(x[i:i + 64]) for i in range(0, ROW, 64))
+    rest = b"".join(to_half((1 + r.draw(1000)) / 4096) + r.bytes(16) for _ in range(ROW // 64))
+    write("q2_0", 42, 64, 18, two_sections(data, rest, 18, decode_q2_0))
     data = b"".join(encode_tq3(x[i:i + 128]) for i in range(0, ROW, 128))
     rest = b"".join(to_half((1 + r.draw(1000)) / 256) + r.bytes(12) for _ in range(ROW // 32))
-    write("tq3_0", 1042, 128, 56, [
-        ("encoded_plain", data), ("decoded_plain", blocks_of(data, 56, decode_tq3)),
-        ("random_blocks", rest), ("random_decoded", blocks_of(rest, 56, decode_tq3))])
+    write("tq3_0", 1042, 128, 56, two_sections(data, rest, 56, decode_tq3))
     mix_format("rocmfp3_mix", 105, 14, 3, ROCM3, r)
     mix_format("rocmfp2_mix", 106, 10, 2, ROCM2, r)
-    data = b"".join(r.bytes(8) + bytes([30 + r.draw(60), 30 + r.draw(60)]) for _ in range(ROW // 32))
-    write("rocmfp2_affine", 1107, 32, 10, [("random_blocks", data), ("random_decoded", blocks_of(data, 10, decode_affine))])
+    data = b"".join(r.bytes(8) + bytes([30 + r.draw(60), 30 + r.draw(60)])
+                    for _ in range(ROW // 32))
+    write("rocmfp2_affine", 1107, 32, 10, [
+        ("random_blocks", data), ("random_decoded", blocks_of(data, 10, decode_affine))])
 
 
 main()

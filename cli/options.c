@@ -1,0 +1,206 @@
+/* cli/options.c - see options.h. */
+#include "cli/options.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum option_type {
+    OPT_FLAG,           /* bool; --name, or --name=yes or no */
+    OPT_TEXT,           /* const char * */
+    OPT_INT,            /* int64_t, from min to max */
+    OPT_NUMBER,         /* double, from min to max */
+    OPT_TEXTS,          /* struct option_texts: each one given is added */
+};
+
+struct option {
+    const char *name;               /* --name; the variable is LUCE_NAME with '_' for '-' */
+    char letter;                    /* -x, or 0 */
+    enum option_type type;
+    size_t at;                      /* of the field in struct options */
+    const char *fallback;           /* the default as text, or NULL: none, off */
+    const char *value;              /* what --help calls the value; NULL for a flag */
+    double min, max;                /* of numbers */
+    unsigned commands;              /* FOR() of each command that takes it */
+    const char *help;
+};
+
+#define FOR(id) (1u << COMMAND_##id)
+#define AT(field) offsetof(struct options, field)
+static const struct option table[] = {
+    { "model", 'm', OPT_TEXT, AT(model), NULL, "FILE", 0, 0, FOR(TOKENIZE),
+      "the model, a GGUF file (any part of a split one)" },
+    { "file", 'f', OPT_TEXT, AT(file), NULL, "FILE", 0, 0, FOR(TOKENIZE),
+      "read the text from this file" },
+    { "json", 0, OPT_FLAG, AT(json), NULL, NULL, 0, 0, FOR(INSPECT) | FOR(TOKENIZE),
+      "print one JSON object" },
+    { "values", 0, OPT_INT, AT(values), "8", "N", 0, INT32_MAX, FOR(INSPECT),
+      "show at most N elements of an array" },
+    { "special", 0, OPT_FLAG, AT(special), NULL, NULL, 0, 0, FOR(TOKENIZE),
+      "text that spells a control token becomes that token (with --decode: and back)" },
+    { "bos", 0, OPT_FLAG, AT(bos), NULL, NULL, 0, 0, FOR(TOKENIZE),
+      "add the tokens that the model wants around a raw prompt" },
+    { "pieces", 0, OPT_FLAG, AT(pieces), NULL, NULL, 0, 0, FOR(TOKENIZE),
+      "show each token's text beside its id" },
+    { "decode", 0, OPT_FLAG, AT(decode), NULL, NULL, 0, 0, FOR(TOKENIZE),
+      "the other way: ids, separated by spaces or commas, to text" },
+};
+enum { N_OPTIONS = sizeof table / sizeof *table, NAME_MAX_BYTES = 64 };
+
+static void variable_name(const struct option *row, char out[NAME_MAX_BYTES])
+{
+    int n = snprintf(out, NAME_MAX_BYTES, "LUCE_%s", row->name);
+    for (int i = 5; i < n && i < NAME_MAX_BYTES; i++)
+        out[i] = out[i] == '-' ? '_' : out[i] >= 'a' && out[i] <= 'z' ? (char)(out[i] - 32) : out[i];
+}
+
+static bool parse_flag(const char *text, bool *out)
+{
+    static const char *const words[2][4] = { { "0", "no", "off", "false" }, { "1", "yes", "on", "true" } };
+    for (int v = 0; v < 2; v++)
+        for (int i = 0; i < 4; i++)
+            if (!strcmp(text, words[v][i])) return *out = v, true;
+    return false;
+}
+
+/* Whole numbers may be up to 2^63 and are compared as such; the limits of the table are small. */
+static luce_status set_number(const struct option *row, void *field, const char *from, const char *text,
+                              luce_error *err)
+{
+    char *end = NULL;
+    errno = 0;
+    bool whole = row->type == OPT_INT, good;
+    if (whole) {
+        long long value = strtoll(text, &end, 10);
+        good = (double)value >= row->min && (double)value <= row->max;
+        if (good) *(int64_t *)field = value;
+    } else {
+        double value = strtod(text, &end);
+        good = value >= row->min && value <= row->max;      /* false for NaN */
+        if (good) *(double *)field = value;
+    }
+    if (good && end != text && !*end && !errno) return LUCE_OK;
+    return fail(err, LUCE_E_ARG, "%s: '%s' is not a %snumber from %.15g to %.15g", from, text,
+                whole ? "whole " : "", row->min, row->max);
+}
+
+/* `from` is what the user wrote: the flag or the variable. */
+static luce_status set(struct options *o, const struct option *row, const char *from, const char *text,
+                       luce_error *err)
+{
+    void *field = (char *)o + row->at;
+    struct option_texts *texts = field;
+    if (!*text && row->type != OPT_TEXTS)
+        return fail(err, LUCE_E_ARG, "%s: the value is empty; expected %s", from,
+                    row->value ? row->value : "yes or no");
+    switch (row->type) {
+    case OPT_FLAG:
+        if (parse_flag(text, field)) return LUCE_OK;
+        return fail(err, LUCE_E_ARG, "%s: '%s' is not yes or no", from, text);
+    case OPT_TEXT:
+        *(const char **)field = text;
+        return LUCE_OK;
+    case OPT_TEXTS:
+        if (texts->n == OPTION_TEXTS_MAX)
+            return fail(err, LUCE_E_ARG, "%s: given more than %d times", from, OPTION_TEXTS_MAX);
+        texts->at[texts->n++] = text;
+        return LUCE_OK;
+    case OPT_INT:
+    case OPT_NUMBER:
+        return set_number(row, field, from, text, err);
+    }
+    return LUCE_OK;
+}
+
+static luce_status set_defaults(struct options *o, enum command_id id, luce_error *err)
+{
+    *o = (struct options){ 0 };
+    for (int i = 0; i < N_OPTIONS; i++) {
+        const struct option *row = &table[i];
+        if (!(row->commands >> id & 1)) continue;
+        char name[NAME_MAX_BYTES];
+        variable_name(row, name);
+        luce_status st = row->fallback ? set(o, row, row->name, row->fallback, err) : LUCE_OK;
+        const char *value = getenv(name);
+        if (!st && value && *value) st = set(o, row, name, value, err);
+        if (st) return st;
+    }
+    return LUCE_OK;
+}
+
+/* The row that `arg` (its first len bytes: without "=VALUE") names, or NULL. */
+static const struct option *find(enum command_id id, const char *arg, size_t len)
+{
+    for (int i = 0; i < N_OPTIONS; i++) {
+        const struct option *row = &table[i];
+        bool hit = arg[1] == '-' ? strlen(row->name) == len - 2 && !memcmp(row->name, arg + 2, len - 2)
+                                 : len == 2 && row->letter && arg[1] == row->letter;
+        if (hit && (row->commands >> id & 1)) return row;
+    }
+    return NULL;
+}
+
+luce_status options_parse(struct options *o, enum command_id id, const struct command *command,
+                          int n, char **args, luce_error *err)
+{
+    luce_status st = set_defaults(o, id, err);
+    bool only_operands = false;
+    o->operands = args;
+    for (int i = 0; i < n && !st; i++) {
+        char *arg = args[i];
+        if (only_operands || arg[0] != '-' || !arg[1]) {
+            args[o->n_operands++] = arg;
+            continue;
+        }
+        if (!strcmp(arg, "--")) {
+            only_operands = true;
+            continue;
+        }
+        size_t len = strcspn(arg, "=");
+        const struct option *row = find(id, arg, len);
+        if (!row)
+            return fail(err, LUCE_E_ARG, "%s: no option '%.*s'; 'luce %s --help' lists them", command->name,
+                        (int)len, arg, command->name);
+        const char *value = arg[len] ? arg + len + 1 : row->type == OPT_FLAG ? "yes" : NULL;
+        if (!value && i + 1 < n) value = args[++i];
+        arg[len] = '\0';
+        if (!value) return fail(err, LUCE_E_ARG, "%s: the value is missing; expected %s", arg, row->value);
+        st = set(o, row, arg, value, err);
+    }
+    if (st) return st;
+    if (o->n_operands > command->max_operands)
+        return fail(err, LUCE_E_ARG, "%s: '%s' is too much; usage: luce %s [options] %s", command->name,
+                    o->operands[command->max_operands], command->name, command->operands);
+    if (o->n_operands < command->min_operands)
+        return fail(err, LUCE_E_ARG, "%s: something is missing; usage: luce %s [options] %s",
+                    command->name, command->name, command->operands);
+    return LUCE_OK;
+}
+
+void options_help(struct buf *out, enum command_id id, const struct command *command)
+{
+    buf_printf(out, "%s\n\nUsage: luce %s [options]%s%s\n\nOptions:\n", command->summary, command->name,
+               *command->operands ? " " : "", command->operands);
+    for (int i = 0; i < N_OPTIONS; i++) {
+        const struct option *row = &table[i];
+        if (!(row->commands >> id & 1)) continue;
+        char left[NAME_MAX_BYTES], name[NAME_MAX_BYTES];
+        variable_name(row, name);
+        bool letter = row->letter != 0;
+        snprintf(left, sizeof left, "%c%c%c --%s %s", letter ? '-' : ' ', letter ? row->letter : ' ',
+                 letter ? ',' : ' ', row->name, row->value ? row->value : "");
+        buf_printf(out, "  %-28s %s (", left, row->help);
+        if (row->fallback) buf_printf(out, "default %s, ", row->fallback);
+        buf_printf(out, "%s)\n", name);
+    }
+    buf_printf(out, "  %-28s print this\n", "    --help");
+}
+
+luce_status output_write(const struct buf *text, luce_error *err)
+{
+    if (text->failed) return fail(err, LUCE_E_NOMEM, "out of memory for the output");
+    if (fwrite(buf_text(text), 1, text->len, stdout) == text->len && fflush(stdout) == 0) return LUCE_OK;
+    return fail(err, LUCE_E_IO, "standard output: %s", strerror(errno));
+}

@@ -1,0 +1,58 @@
+/* cli/options.h - the options of all commands, from one table.
+ * A row of the table in options.c gives the flag (--name VALUE, --name=VALUE, -l VALUE), the variable
+ * LUCE_NAME, the check of its value and the line in --help. A variable sets the default, a flag
+ * overrides it, the last one given wins. This is the only place that reads the environment.
+ *
+ * To add an option: a field in struct options, a row in options.c that names the commands it is for.
+ * To add a command: an id below, a row in main.c, a file cli/NAME.c with its function. */
+#ifndef LUCE_CLI_OPTIONS_H
+#define LUCE_CLI_OPTIONS_H
+
+#include "base/buf.h"
+#include "base/error.h"
+
+enum { OPTION_TEXTS_MAX = 16 };
+struct option_texts {               /* of an option that may be given several times */
+    const char *at[OPTION_TEXTS_MAX];
+    int n;
+};
+
+/* What the command was told. Texts are borrowed from the command line and the environment. */
+struct options {
+    const char *model;              /* path, or NULL */
+    const char *file;               /* path of a text to read, or NULL */
+    int64_t values;                 /* elements of an array that are shown */
+    bool json, special, bos, pieces, decode;
+    char **operands;                /* what is not an option, in order */
+    int n_operands;
+};
+
+enum command_id { COMMAND_INSPECT, COMMAND_TOKENIZE, COMMAND_COUNT };
+
+/* One row per command. */
+struct command {
+    const char *name;
+    const char *operands;           /* in --help: "FILE", "[TEXT ...]", or "" */
+    int min_operands, max_operands;
+    const char *summary;            /* one line, no full stop */
+    /* Does the work. Results go to standard output only when all went well; a failure is described
+     * in *err and printed by main. LUCE_E_ARG ends the process with 2, LUCE_E_DEVICE with 70, any
+     * other failure with 1. */
+    luce_status (*run)(const struct options *o, luce_error *err);
+};
+
+/* Fills *o for command `id` from the environment and the n arguments after the command's name.
+ * LUCE_E_ARG names the option and what it takes. *args is reordered. */
+luce_status options_parse(struct options *o, enum command_id id, const struct command *command,
+                          int n, char **args, luce_error *err);
+/* Appends the command's --help. */
+void options_help(struct buf *out, enum command_id id, const struct command *command);
+
+/* Writes the whole buffer to standard output. LUCE_E_NOMEM when the buffer had failed, LUCE_E_IO. */
+luce_status output_write(const struct buf *text, luce_error *err);
+
+/* The commands, each in its file; see struct command. */
+luce_status inspect_run(const struct options *o, luce_error *err);
+luce_status tokenize_run(const struct options *o, luce_error *err);
+
+#endif
