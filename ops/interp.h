@@ -9,7 +9,7 @@
 
 struct interp;
 /* The tape and layout must outlive it, and the weights' host bytes. n_slots sequences of at most
- * max_positions each. LUCE_E_ARG: a weight has no host bytes. */
+ * max_positions each. LUCE_E_ARG: a weight has none and is not synthetic. */
 luce_status interp_open(struct interp **out, const struct tape *t, const struct kv_layout *kv, int n_slots,
                         int max_positions, bool round_cache, luce_error *err);
 void interp_close(struct interp *p);
