@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "cli/terminal.h"
+#include "model/vocab_gguf.h"
 #include "quant/quant.h"
 
 enum { SAMPLES_MAX = 1000 };
@@ -216,6 +217,7 @@ static luce_status open_model(struct bench *b, struct model **out, luce_error *e
         return fail(err, LUCE_E_ARG, "bench: give either --model FILE or --synthetic PRESET:FORMAT");
     if (o->synthetic) return model_open_synthetic(out, o->synthetic, err);
     luce_status st = gguf_open(&b->file, o->model, err);
+    if (!st && gguf_key(b->file, "tokenizer.ggml.model")) st = vocab_from_gguf(&b->vocab, b->file, err);
     return st ? st : model_open(out, b->file, err);
 }
 
@@ -294,6 +296,7 @@ luce_status bench_run(const struct options *o, luce_error *err)
     buf_drop(&out);
     runner_close(b.runner);
     device_close(b.device);
+    vocab_close(b.vocab);
     gguf_close(b.file);
     return st;
 }

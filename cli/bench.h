@@ -4,6 +4,7 @@
 
 #include "cli/options.h"
 #include "run/runner.h"
+#include "text/vocab.h"
 
 enum { BENCH_RESULTS_MAX = 32 };
 
@@ -21,6 +22,7 @@ struct bench {
     struct device *device;
     struct runner *runner;
     struct gguf *file;          /* NULL: synthetic */
+    struct vocab *vocab;        /* not used, but a part of loading */
     struct device_info info;
     struct device_limits limits;        /* the best that was measured in between the tests */
     double ops_rate;            /* the one that the model's products can use */

@@ -133,9 +133,8 @@ const struct step *runner_step(const struct runner *r)
 static luce_status bucket_for(struct runner *r, enum step_class class, int n_rows, struct bucketed **out,
                               luce_error *err)
 {
-    int i = WIDE_BUCKET;
-    if (class == STEP_NARROW)
-        for (i = 0; 1 << i < n_rows; i++) { }
+    int i = class == STEP_WIDE ? WIDE_BUCKET : 0;
+    while (class == STEP_NARROW && 1 << i < n_rows) i++;
     struct bucketed *b = *out = &r->bucket[i];
     if (b->program) return LUCE_OK;
     struct device *d = r->device;
