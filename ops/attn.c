@@ -12,6 +12,7 @@
 #include "ops/cases.h"
 #include "ops/record.h"
 #include "ops/ref.h"
+#include "ops/work.h"
 #include "quant/quant.h"
 
 struct val op_attn(struct tape *t, int layer, struct val q, const struct attn_attr *attr)
@@ -149,5 +150,45 @@ static void cases(struct case_list *l)
     }
 }
 
+/* First position that a row may see under a window. */
+static int first_seen(const struct step_row *r, int window)
+{
+    return window && r->index - window + 1 > 0 ? r->index - window + 1 : 0;
+}
+
+/* Keys that a row sees. */
+static int seen_by(const struct step *s, const struct step_row *r, int window)
+{
+    const struct step_seq *q = &s->seq[r->seq];
+    int last = s->head.wide || r->see < q->past ? r->see : q->past - 1;
+    int n = last - first_seen(r, window) + 1;
+    if (n < 0) n = 0;
+    for (int j = 0, at = q->past; !s->head.wide && j < q->n_rows; j++) {
+        if (!(r->path >> j & 1)) continue;
+        if (!window || r->index - at < window) n++;
+        at++;
+    }
+    return n;
+}
+
+static struct work work(const struct tape *t, const struct call *c, const struct step *s)
+{
+    const struct attn_attr *a = c->attr;
+    struct work w = { .bytes = work_values(t, c, s) };
+    for (int i = 0; i < s->head.n_seqs; i++) {
+        const struct step_seq *q = &s->seq[i];
+        int first = INT32_MAX, end = s->head.wide ? 0 : q->past;
+        for (int j = q->first_row; j < q->first_row + q->n_rows; j++) {
+            const struct step_row *r = &s->row[j];
+            w.ops += 4.0 * a->heads * a->head_dim * seen_by(s, r, a->window);
+            if (first_seen(r, a->window) < first) first = first_seen(r, a->window);
+            if (s->head.wide && r->see + 1 > end) end = r->see + 1;
+        }
+        int keys = (end > first ? end - first : 0) + (s->head.wide ? 0 : q->n_rows);
+        w.bytes += keys * work_position(t, c->layer);
+    }
+    return w;
+}
+
 const struct op_def op_def_attn = { .name = "attn", .doc = "attention over pages, staging bank and path",
-                                    .reference = reference, .cases = cases, .print = print };
+                                    .reference = reference, .cases = cases, .work = work, .print = print };

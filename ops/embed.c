@@ -4,6 +4,7 @@
 #include "ops/cases.h"
 #include "ops/record.h"
 #include "ops/ref.h"
+#include "ops/work.h"
 
 struct val op_embed(struct tape *t, const struct weight *table, float scale)
 {
@@ -52,5 +53,11 @@ static void cases(struct case_list *l)
                                    .label = "31 columns" });
 }
 
+static struct work work(const struct tape *t, const struct call *c, const struct step *s)
+{
+    const struct weight *w = c->w[0];       /* the rows that are asked for */
+    return (struct work){ .bytes = work_values(t, c, s) + work_weight(w) / (double)w->dim[1] * s->head.n_rows };
+}
+
 const struct op_def op_def_embed = { .name = "embed", .doc = "rows of a table by token id, scaled",
-                                     .reference = reference, .cases = cases, .print = print };
+                                     .reference = reference, .cases = cases, .work = work, .print = print };

@@ -111,6 +111,13 @@ struct ref_args {
 /* Row `row` of weight slot i (row-major over experts), decoded exactly, in a->scratch. */
 const double *ref_weight_row(const struct ref_args *a, int slot, uint64_t row);
 
+/* Bytes that must move and operations that must be done by one call in this step: weights in their
+ * stored format once, inputs and outputs once, visible keys and values once (in cache formats); two
+ * operations a multiply-add. For traces and the bench. */
+struct work {
+    double bytes, ops;
+};
+
 struct case_list;
 struct op_def {
     const char *name, *doc;
@@ -119,19 +126,15 @@ struct op_def {
     struct val (*expand)(struct tape *t, const struct call *c);
     /* What every backend is tested on (ops/cases.h). */
     void (*cases)(struct case_list *l);
-    /* Appends the attributes in words. */
+    /* Appends the attributes in words; NULL when there are none. */
     void (*print)(const void *attr, struct buf *out);
+    /* What call_work says, where it differs from work_plain (ops/work.h); NULL: it does not. */
+    struct work (*work)(const struct tape *t, const struct call *c, const struct step *s);
 };
 extern const struct op_def *const op_defs[OP_COUNT];
 
 /* Pushes a call, or its expansion when the tape's target has no kernel for it. */
 struct val op_push(struct tape *t, const struct call *c);
-/* Bytes that must move and operations that must be done by one call in this step: weights in their
- * stored format once, inputs and outputs once, visible keys and values once (in cache formats); two
- * operations a multiply-add. For traces and the bench. */
-struct work {
-    double bytes, ops;
-};
 struct work call_work(const struct tape *t, const struct call *c, const struct step *s);
 /* Prints the tape: one line a call. With a plan, offsets too. */
 void tape_print(const struct tape *t, const struct plan *p, struct buf *out);

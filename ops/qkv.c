@@ -8,6 +8,7 @@
 #include "ops/cases.h"
 #include "ops/record.h"
 #include "ops/ref.h"
+#include "ops/work.h"
 #include "ops/rope_kv.h"
 #include "quant/quant.h"
 
@@ -128,5 +129,12 @@ static void cases(struct case_list *l)
     }
 }
 
+static struct work work(const struct tape *t, const struct call *c, const struct step *s)
+{
+    struct work w = work_plain(t, c, s);
+    w.bytes += work_commit(t, c->layer, s);
+    return w;
+}
+
 const struct op_def op_def_qkv = { .name = "qkv", .doc = "q, k, v products, then ROPE_KV",
-                                   .reference = reference, .cases = cases, .expand = expand, .print = print };
+                                   .reference = reference, .cases = cases, .work = work, .expand = expand, .print = print };

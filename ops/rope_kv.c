@@ -15,6 +15,7 @@
 #include "ops/cases.h"
 #include "ops/record.h"
 #include "ops/ref.h"
+#include "ops/work.h"
 #include "quant/quant.h"
 
 struct val op_rope_kv(struct tape *t, int layer, struct val x, const struct qkv_weights *w,
@@ -153,6 +154,13 @@ static void cases(struct case_list *l)
     }
 }
 
+static struct work work(const struct tape *t, const struct call *c, const struct step *s)
+{
+    struct work w = work_plain(t, c, s);
+    w.bytes += work_commit(t, c->layer, s);
+    return w;
+}
+
 const struct op_def op_def_rope_kv = { .name = "rope_kv",
                                        .doc = "norm and rotate q and k per head, commit and write k and v",
-                                       .reference = reference, .cases = cases, .print = print };
+                                       .reference = reference, .cases = cases, .work = work, .print = print };

@@ -1,8 +1,8 @@
-/* ops/table.c - the rows of all ops, pushing of calls, and what is derived from the rows. */
+/* ops/table.c - the rows of all ops, pushing of calls, printing of tapes. */
 #include <inttypes.h>
 
 #include "ops/record.h"
-#include "ops/ref.h"
+#include "ops/work.h"
 #include "quant/quant.h"
 
 #define OP_EXTERN(NAME, name, doc) extern const struct op_def op_def_##name;
@@ -29,91 +29,10 @@ struct val op_push(struct tape *t, const struct call *c)
     return (struct val){ 0 };
 }
 
-static double weight_bytes_of(const struct weight *w)
-{
-    const struct format *f = format_find(w->type);
-    uint64_t rows = w->dim[1] ? w->dim[1] : 1, experts = w->dim[2] ? w->dim[2] : 1;
-    return f ? (double)format_bytes(f, w->dim[0]) * (double)rows * (double)experts : 0;
-}
-
-/* Bytes of keys and values of one position of a layer, all heads. */
-static double position_bytes(const struct kv_layer *y)
-{
-    return (double)(y->kv_heads) * ((double)y->k_head + (double)y->v_head) / PAGE;
-}
-
-/* First index that a row sees among those up to its own, under a window. */
-static int first_seen(const struct step_row *r, int window)
-{
-    return window && r->index - window + 1 > 0 ? r->index - window + 1 : 0;
-}
-
-/* Keys that row r sees. */
-static double seen_by(const struct step *s, const struct step_row *r, int window)
-{
-    const struct step_seq *q = &s->seq[r->seq];
-    int last = s->head.wide || r->see < q->past ? r->see : q->past - 1;
-    int n = last - first_seen(r, window) + 1;
-    if (n < 0) n = 0;
-    for (int j = 0, at = q->past; !s->head.wide && j < q->n_rows; j++) {
-        if (!(r->path >> j & 1)) continue;
-        if (!window || r->index - at < window) n++;
-        at++;
-    }
-    return n;
-}
-
-static struct work attn_work(const struct tape *t, const struct call *c, const struct step *s)
-{
-    const struct attn_attr *a = c->attr;
-    struct work w = { 0 };
-    for (int i = 0; i < s->head.n_seqs; i++) {
-        const struct step_seq *q = &s->seq[i];
-        int first = INT32_MAX, end = s->head.wide ? 0 : q->past;
-        for (int j = q->first_row; j < q->first_row + q->n_rows; j++) {
-            const struct step_row *r = &s->row[j];
-            w.ops += 4.0 * a->heads * a->head_dim * seen_by(s, r, a->window);
-            if (first_seen(r, a->window) < first) first = first_seen(r, a->window);
-            if (s->head.wide && r->see + 1 > end) end = r->see + 1;
-        }
-        double keys = (end > first ? end - first : 0) + (s->head.wide ? 0 : q->n_rows);
-        w.bytes += keys * position_bytes(&t->kv->layer[c->layer]);
-    }
-    return w;
-}
-
-/* Writes of new keys and values, and moves of committed ones. */
-static double rope_kv_bytes(const struct tape *t, const struct call *c, const struct step *s)
-{
-    double positions = s->head.n_rows;
-    for (int i = 0; i < s->head.n_seqs; i++) positions += 2.0 * s->seq[i].n_commit;
-    return positions * position_bytes(&t->kv->layer[c->layer]);
-}
-
 struct work call_work(const struct tape *t, const struct call *c, const struct step *s)
 {
-    struct work work = { 0 };
-    int rows = step_rows_of(s, c->n_out ? c->shape[0].rows : DOM_ROWS);
-    if (c->op == OP_ATTN) work = attn_work(t, c, s);
-    if (c->op == OP_ROPE_KV || c->op == OP_QKV) work.bytes += rope_kv_bytes(t, c, s);
-    for (int i = 0; i < c->n_w; i++) {
-        const struct weight *w = c->w[i];
-        if (!w) continue;
-        if (c->op == OP_EMBED) {
-            work.bytes += weight_bytes_of(w) / (double)w->dim[1] * rows;
-            continue;
-        }
-        work.bytes += weight_bytes_of(w);
-        if (w->dim[1] > 1) work.ops += 2.0 * (double)w->dim[0] * (double)w->dim[1] * rows;
-    }
-    for (int i = 0; i < c->n_in; i++) {
-        struct shape in = tape_shape(t, c->in[i]);
-        int n = c->op == OP_TAKE ? rows : step_rows_of(s, in.rows);
-        work.bytes += (double)shape_row_bytes(in) * n;
-    }
-    for (int i = 0; i < c->n_out; i++)
-        work.bytes += (double)shape_row_bytes(c->shape[i]) * step_rows_of(s, c->shape[i].rows);
-    return work;
+    const struct op_def *def = op_defs[c->op];
+    return def->work ? def->work(t, c, s) : work_plain(t, c, s);
 }
 
 static const char *const domain_names[DOM_COUNT] = { "rows", "out", "ctx", "seqs" };

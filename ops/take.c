@@ -5,6 +5,7 @@
 #include "ops/cases.h"
 #include "ops/record.h"
 #include "ops/ref.h"
+#include "ops/work.h"
 
 struct val op_take(struct tape *t, struct val x)
 {
@@ -39,5 +40,11 @@ static void cases(struct case_list *l)
         }
 }
 
+static struct work work(const struct tape *t, const struct call *c, const struct step *s)
+{
+    (void)t;
+    return (struct work){ .bytes = 2.0 * (double)shape_row_bytes(c->shape[0]) * s->head.n_out };
+}
+
 const struct op_def op_def_take = { .name = "take", .doc = "the rows whose logits are wanted",
-                                    .reference = reference, .cases = cases };
+                                    .reference = reference, .cases = cases, .work = work };

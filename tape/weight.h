@@ -11,12 +11,12 @@ struct weight {
     uint64_t    dim[3];
     uint32_t    type;           /* id of a quant/ format */
     /* Where the canonical bytes come from: mapped file or memory of the model; NULL for synthetic
-     * weights, whose rows are made from `seed` (quant/synthetic.h), and after the upload released
-     * them. */
+     * matrices, whose rows are made from `seed` (quant/synthetic.h), and after the upload released
+     * them. Vectors always have theirs. */
     const uint8_t *host;
     uint64_t    host_bytes;
     uint64_t    seed;
-    float       synthetic_std;  /* standard deviation of synthetic values, 0: all ones (norms) */
+    float       synthetic_std;  /* standard deviation of synthetic values; 0: not synthetic */
     /* Set by the device that holds it (device.h, upload): its own layout and handle. */
     void       *dev;
     uint32_t    layout;         /* device's layout id, 0: none yet */

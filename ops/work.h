@@ -1,0 +1,18 @@
+/* ops/work.h - the parts that the ops' work functions are made of (ops.h, call_work). */
+#ifndef LUCE_OPS_WORK_H
+#define LUCE_OPS_WORK_H
+
+#include "ops/ops.h"
+
+/* All weights once, inputs and outputs once; each matrix multiplies every row of the output. */
+struct work work_plain(const struct tape *t, const struct call *c, const struct step *s);
+/* Bytes of inputs and outputs alone. */
+double work_values(const struct tape *t, const struct call *c, const struct step *s);
+/* Bytes of a weight in its stored format. */
+double work_weight(const struct weight *w);
+/* Bytes of keys and values of one position of a layer, all heads. */
+double work_position(const struct tape *t, int layer);
+/* Bytes of writing new keys and values of a layer and of moving the committed ones. */
+double work_commit(const struct tape *t, int layer, const struct step *s);
+
+#endif
