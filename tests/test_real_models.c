@@ -1,0 +1,91 @@
+/* tests/test_real_models.c - greedy text of the two real models against HF transformers' (with the same,
+ * dequantised weights: scripts/make-greedy-fixtures.py). */
+#include <stdlib.h>
+
+#include "base/file.h"
+#include "tests/model_drive.h"
+
+enum { MOST = 64 };
+struct greedy {
+    char model[64];
+    int  tokens[MOST], n_prompt, n;     /* prompt, then continuation */
+    double margin[MOST];                /* of token i over the second best */
+};
+
+static const char *read_ints(const char *at, int *out, int *n)
+{
+    for (char *end; *at && *at != '|'; at = end) {
+        long v = strtol(at, &end, 10);
+        if (end == at) break;
+        if (*n < MOST) out[(*n)++] = (int)v;
+        while (*end == ' ') end++;
+    }
+    return *at == '|' ? at + 1 : at;
+}
+
+/* One line of the fixture; the place after it, NULL at the end. */
+static const char *greedy_next(struct greedy *g, const char *at)
+{
+    *g = (struct greedy){ 0 };
+    const char *bar = strstr(at, " | ");
+    if (!bar || bar - at >= (long)sizeof g->model) return NULL;
+    memcpy(g->model, at, (size_t)(bar - at));
+    at = read_ints(bar + 3, g->tokens, &g->n);
+    g->n_prompt = g->n;
+    at = read_ints(at, g->tokens, &g->n);
+    for (int i = g->n_prompt; i < g->n; i++) {
+        char *end;
+        g->margin[i] = strtod(at, &end);
+        at = end;
+    }
+    return strchr(at, '\n') + 1;
+}
+
+/* The whole text in one wide step: the token after each position, as far as the margins allow. HF sums
+ * in f32, which moves a logit by up to 1e-3 in these models; below ten times that the order is open. */
+static void check_greedy(struct model *m, const struct greedy *g, int n)
+{
+    struct drive d;
+    if (drive_open(&d, m, 0, n) && drive_step(&d, g->tokens, n, STEP_WIDE)) {
+        const double *argmax = interp_read(d.interp, d.rec.argmax);
+        for (int i = g->n_prompt; i <= n && i < g->n && g->margin[i] > 0.01; i++)
+            CHECK((int)argmax[i - 1] == g->tokens[i], "%s: token %d is %g, not %d (margin %g)", g->model, i,
+                  argmax[i - 1], g->tokens[i], g->margin[i]);
+    }
+    drive_close(&d);
+}
+
+static void check_model(const char *name, int n_lines, int n_tokens)
+{
+    struct buf text = { 0 };
+    struct gguf *f = NULL;
+    struct model *m = NULL;
+    struct greedy g;
+    luce_error err = { 0 };
+    const char *path = test_model(name);
+    if (!path) SKIP("the model is not here; make models fetches it");
+    CHECK_OK(file_read(&text, fixture("greedy.txt"), 1 << 20, &err), err);
+    if (model_from_file(&f, &m, path)) {
+        CHECK_EQ(m->n_unused, 0);
+        int n = 0;
+        for (const char *at = buf_text(&text); n < n_lines && (at = greedy_next(&g, at));) {
+            if (strcmp(g.model, name)) continue;
+            check_greedy(m, &g, g.n_prompt + n_tokens);
+            n++;
+        }
+        CHECK_EQ(n, n_lines);
+    }
+    model_close(m);
+    gguf_close(f);
+    buf_drop(&text);
+}
+
+TEST(smollm2_continues_as_transformers_does)
+{
+    check_model("smollm2-135m-instruct-q4_1.gguf", 2, 12);
+}
+
+TEST(gemma3_270m_continues_as_transformers_does)
+{
+    check_model("gemma-3-270m-q4_k_m.gguf", 1, 8);
+}
