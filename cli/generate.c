@@ -45,9 +45,9 @@ luce_request request_from_options(const struct options *o, const char **stops, c
         .show_special = o->special, .cancelled = interrupted };
 }
 
-void show_speed(const luce_result *r)
+void show_speed(const struct options *o, const luce_result *r)
 {
-    if (!error_is_terminal() || r->n_tokens == 0) return;
+    if ((!error_is_terminal() && !o->timings) || r->n_tokens == 0) return;
     fprintf(stderr, "[prompt %zu tokens, %.1f/s", r->n_prompt, (double)r->n_prompt / r->prompt_seconds);
     if (r->n_tokens > 1)
         fprintf(stderr, "; text %zu tokens, %.1f/s", r->n_tokens, (double)(r->n_tokens - 1) / r->decode_seconds);

@@ -12,6 +12,6 @@ luce_model_params model_params(const struct options *o);
  * texts that lives as long as the request. more_stop: one more, or NULL. */
 luce_request request_from_options(const struct options *o, const char **stops, const char *more_stop);
 /* "prompt 12 tokens, 310/s; text 40 tokens, 55/s" on standard error when that is a terminal. */
-void show_speed(const luce_result *r);
+void show_speed(const struct options *o, const luce_result *r);
 
 #endif

@@ -89,6 +89,8 @@ static const struct option table[] = {
       "the same seed gives the same text; -1: a random one" },
     { "stop", 0, OPT_TEXTS, AT(stop), NULL, "TEXT", 0, 0, SAMPLES, "end before this text; may be given 16 times" },
     { "ignore-end", 0, OPT_FLAG, AT(ignore_end), NULL, NULL, 0, 0, SAMPLES, "go on after the model's end token" },
+    { "timings", 0, OPT_FLAG, AT(timings), NULL, NULL, 0, 0, SAMPLES,
+      "print the speed after each text, also when nobody watches" },
     { "device", 'd', OPT_TEXT, AT(device), "auto", "ID", 0, 0, LOADS, "where to run; 'luce devices' lists ids" },
     { "threads", 't', OPT_INT, AT(threads), "0", "N", 0, 1024, LOADS | FOR(DEVICES),
       "threads of the CPU; 0: what the machine has" },

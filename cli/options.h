@@ -27,7 +27,7 @@ struct options {
     int64_t threads, context, chunk, max_tokens, top_k, penalty_window;
     int64_t seed;                   /* -1: a random one */
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-    bool chat, ignore_end;
+    bool chat, ignore_end, timings;
     int64_t depth, prompt_tokens, repeat;
     int64_t width;                  /* rows of the step that is shown */
     bool tape, trace_ops, check, check_against_reference;

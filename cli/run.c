@@ -90,7 +90,7 @@ static luce_status finish_output(const struct options *o, const luce_model *m, c
     bool open_line = r->text_bytes && r->text[r->text_bytes - 1] != '\n';
     if (open_line) putchar('\n');
     fflush(stdout);
-    show_speed(r);
+    show_speed(o, r);
     return LUCE_OK;
 }
 
