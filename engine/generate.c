@@ -25,7 +25,6 @@ struct batch {
     luce_model *model;
     const luce_request *asked;
     struct request *request;
-    luce_result *results;
     int n, next;                    /* requests, and the first that has not begun */
 };
 
@@ -60,21 +59,24 @@ static void retire(struct batch *b)
 luce_status luce_generate_batch(luce_model *m, const luce_request *requests, int n, luce_result *results,
                                 luce_error *err)
 {
-    for (int i = 0; i < n; i++) results[i] = (luce_result){ 0 };
     if (n <= 0) return LUCE_OK;
-    if (cache_free_slots(runner_cache(m->runner)) == 0)
-        return fail(err, LUCE_E_DEVMEM, "all sequences of the model are taken by sessions; close one, or load "
-                    "the model with more sequences");
-    struct batch b = { .model = m, .asked = requests, .n = n, .results = results };
-    b.request = mem_array((size_t)n, sizeof *b.request);
-    if (!b.request) return fail(err, LUCE_E_NOMEM, "out of memory for %d requests", n);
+    luce_error why = { 0 };
     luce_status st = LUCE_OK;
+    struct batch b = { .model = m, .asked = requests, .n = n };
+    if (cache_free_slots(runner_cache(m->runner)) == 0)
+        st = fail(&why, LUCE_E_DEVMEM, "all sequences of the model are taken by sessions; close one, or load the "
+                  "model with more sequences");
+    else if (!(b.request = mem_array((size_t)n, sizeof *b.request)))
+        st = fail(&why, LUCE_E_NOMEM, "out of memory for %d requests", n);
+    for (int i = 0; i < n; i++) results[i] = (luce_result){ .status = st, .error = why };
+    if (st) return fail(err, st, "%s", why.text);
     while (!st && (b.next < n || m->scheduler.n_active > 0)) {
         admit(&b);
-        st = scheduler_step(&m->scheduler, err);
+        st = scheduler_step(&m->scheduler, &why);
         retire(&b);
     }
-    for (int i = b.next; i < n; i++) request_fail(&b.request[i], st, err ? err : &(luce_error){ .code = st });
+    for (int i = b.next; i < n; i++) request_fail(&b.request[i], st, &why);
+    if (st) fail(err, st, "%s", why.text);
     for (int i = 0; i < n; i++) {
         request_result(&b.request[i], &results[i]);
         if (!st && results[i].status) st = fail(err, results[i].status, "%s", results[i].error.text);
