@@ -2,6 +2,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
+#include "device/cpu/lanes_portable.h"
 #include "device/cpu/measure.h"
 #include "device/cpu/product.h"
 

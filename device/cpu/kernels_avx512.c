@@ -1,4 +1,5 @@
 /* device/cpu/kernels_avx512.c - the op bodies for AVX-512 with VNNI and BF16, and that row of kernels. */
+#include "device/cpu/lanes_avx512.h"
 #include "device/cpu/measure.h"
 #include "device/cpu/product.h"
 
