@@ -202,7 +202,7 @@ static void store_value(struct program *g, struct interp *p, struct val v, const
         if (fault == NOT_A_NUMBER && i == n / 2) y = NAN;
         if (fault == UNWRITTEN && i == n - 1) continue;
         if (fault == BY_WIDTH) y *= 1 + 1e-6f * (float)rows;
-        int32_t whole = (int32_t)y;
+        int32_t whole = isfinite(y) ? (int32_t)y : INT32_MIN;
         if (shape.type == DT_I32) memcpy(&g->rows[v.id][i], &whole, 4);
         else g->rows[v.id][i] = y;
     }
