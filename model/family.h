@@ -2,49 +2,71 @@
  *
  * A family is a row: which tensors it has (the bind table), which keys it reads, and how one layer is
  * recorded. The layer loop, embedding, final norm, head and feature taps are model/decoder.c. A family
- * does not know batch or width, pages, devices, drafters, sampling or chat. */
+ * does not know batch or width, pages, devices, drafters, sampling or chat.
+ * How to add one: docs/models.md. */
 #ifndef LUCE_MODEL_FAMILY_H
 #define LUCE_MODEL_FAMILY_H
 
 #include "gguf/reader.h"
 #include "ops/ops.h"
 
-enum { MODEL_MAX_LAYERS = 512, MODEL_MAX_TAPS = 16 };
+enum { MODEL_MAX_LAYERS = 512, MODEL_MAX_TAPS = 16, MODEL_MAX_ROPES = 2 };
 
 enum dim {                      /* sizes that tensors are checked against */
-    DIM_NONE, DIM_EMBD, DIM_Q, DIM_KV, DIM_QKV, DIM_HEAD, DIM_FF, DIM_FF2, DIM_VOCAB, DIM_EXPERTS,
-    DIM_EXPERT_FF, DIM_SHARED_FF, DIM_ROPE_HALF, DIM_COUNT
+    DIM_NONE, DIM_EMBD, DIM_Q, DIM_KV, DIM_QKV, DIM_HEAD, DIM_FF, DIM_FF2, DIM_VOCAB, DIM_COUNT
 };
 enum split { WHOLE, BY_ROW, BY_COL };      /* how a tensor is cut over devices */
-enum bind_flags { OPTIONAL = 1, VECTOR = 2, EXPERTS = 4 };   /* EXPERTS: a third dimension */
+enum bind_flags {
+    OPTIONAL = 1,               /* the field is NULL when the tensor is absent */
+    INSTEAD  = 2,               /* looked for only when the nearest OPTIONAL row above it is absent,
+                                   and then needed (unless OPTIONAL as well) */
+};
 
 struct bind {                   /* one tensor of a layer ("blk.N." before it) or of the model */
     const char *tensor;
     size_t      field;          /* offset of its const struct weight * */
-    enum dim    in, out;
+    enum dim    in, out;        /* out DIM_NONE: a vector, f32 in memory whatever the file holds */
     enum split  split;
     unsigned    flags;
 };
 
-struct decoder {                /* the keys that all decoders share, checked */
-    int   n_layers, embd, heads, kv_heads, head_dim, vocab, context;
-    int   ff[MODEL_MAX_LAYERS];
-    float eps, embed_scale, softcap;
-    int   window[MODEL_MAX_LAYERS];        /* 0: full attention */
-    struct rope_config {
-        enum rope_layout layout;
-        int   dims;
-        float base, factor, magnitude;
-        const struct weight *freq;         /* made from the keys (and rope_freqs.weight) at load */
-    } rope, rope_local;         /* local: of windowed layers where they differ */
-    int   n_experts, n_used, expert_ff, shared_ff;
-    float expert_scale;
-    bool  expert_norm;
+struct rope_config {
+    enum rope_layout layout;
+    int   dims;                 /* of a head that are rotated; even */
+    float base;
+    float magnitude;            /* of cos and sin */
+    const struct weight *freq;  /* [dims / 2] f32: radians a position; all scaling is in it */
+    float *table;               /* its values, in the model's arena */
+    /* longrope: divisors of the frequencies up to original_context positions, and beyond. */
+    const float *short_factors, *long_factors;
+    int   original_context;
 };
+
+struct layer_shape {
+    int heads, kv_heads, ff;
+    int window;                 /* positions a row sees including itself; 0: all */
+    int rope;                   /* index into decoder.rope */
+};
+
+struct decoder {                /* the keys that all decoders share, checked */
+    int   n_layers, embd, head_dim, vocab, context;
+    float eps;
+    float embed_scale;          /* 0: 1 */
+    float attn_scale;           /* of q . k */
+    float softcap;              /* of the logits; 0: none */
+    int   n_ropes;
+    struct rope_config rope[MODEL_MAX_ROPES];
+    struct layer_shape layer[MODEL_MAX_LAYERS];
+};
+
+struct synthetic_plan;          /* model/presets.h */
 
 struct model {
     const struct family *family;
     const struct gguf   *file;  /* borrowed; until the upload is done */
+    struct gguf         *own;   /* the header of a synthetic model, which this model closes */
+    struct buf           header;
+    const struct synthetic_plan *synthetic;     /* NULL for a model from a file */
     struct decoder       c;
     struct arena         arena;
     const struct weight *token_embd, *output_norm, *output;     /* output is token_embd when tied */
@@ -58,6 +80,8 @@ struct model {
 
 struct family {
     const char *arch, *doc;                 /* general.architecture */
+    /* Reads the keys into m->c: sets rope[0].layout, calls decoder_configure, then changes what is
+     * the family's own. Weights are not bound yet. */
     luce_status (*configure)(struct model *m, const struct gguf *g, luce_error *err);
     /* One layer, with its residual stream x [rows, embd] in and out. */
     struct val (*record_layer)(struct tape *t, const struct model *m, int layer, struct val x);
@@ -66,20 +90,25 @@ struct family {
     int n_binds;
 };
 const struct family *family_at(size_t i);          /* NULL past the end */
-const struct family *family_named(const char *arch);
+const struct family *family_named(struct str arch);
 
-/* Synthetic models: real dimensions, random weights, no file (model/presets.c holds the rows). */
-struct preset;
-const struct preset *preset_at(size_t i);
-const char *preset_name(const struct preset *p);
-/* Parses "qwen3-0.6b:q8_0" into a model without a file. LUCE_E_ARG lists presets and mixes. */
+/* Synthetic models: real dimensions, random weights, no file. Rows are in model/presets.c: presets
+ * give dimensions, mixes give a format per tensor; every format with an encoder is a mix as well.
+ * Parses "qwen3-0.6b:q8_0". LUCE_E_ARG lists presets and mixes. */
 luce_status model_open_synthetic(struct model **out, const char *spec, luce_error *err);
+const char *preset_name(size_t i);                 /* NULL past the end */
+const char *mix_name(size_t i);                    /* mixes that are no format; NULL past the end */
 
 /* Checks keys and tensors against the family's tables; every tensor that a tape will use has exactly
  * the expected dims and a format that decodes. Missing tensors are named with the wanted shape; unused
- * ones are counted and logged once. g must outlive the upload of the weights. */
+ * ones are counted and logged once. g must outlive the upload of the weights.
+ * LUCE_E_UNSUPPORTED: an architecture, a kind of file or a property that this engine does not run.
+ * LUCE_E_FORMAT: keys or tensors contradict each other. */
 luce_status model_open(struct model **out, const struct gguf *g, luce_error *err);
-void model_close(struct model *m);
+void model_close(struct model *m);                 /* NULL is fine */
+/* The longest context that this model will be used with (at most c.context, which it lowers). Longrope
+ * models choose their frequencies by it, so it comes before the upload. LUCE_E_ARG names the limit. */
+luce_status model_limit_context(struct model *m, int positions, luce_error *err);
 
 struct record {                 /* what model_record gives */
     struct val logits;          /* [out, vocab], kept */
@@ -89,13 +118,37 @@ struct record {                 /* what model_record gives */
 };
 struct record_params {
     int n_taps, tap_layer[MODEL_MAX_TAPS];
-    bool all_layers;            /* name and keep every layer's output (tests) */
+    bool all_layers;            /* name and keep every layer's output "layer.N" (tests, traces) */
 };
 /* Records the whole forward pass on a begun tape. */
 void model_record(struct tape *t, const struct model *m, const struct record_params *p, struct record *out);
 
-/* Shared by families: reads the common keys, makes rope tables and adds the layers' caches. A family
- * sets what differs before or after. */
+/* ---- shared by families ------------------------------------------------------------------------ */
+/* Reads the common keys into m->c, checks them and makes rope[0]'s table; all layers see everything. */
 luce_status decoder_configure(struct model *m, const struct gguf *g, luce_error *err);
+/* Reads <arch>.attention.sliding_window (absent: `absent`; 0: none; -1: the key
+ * is needed) and its pattern: a bool per layer, or a period; absent: `period`. Of each `period`
+ * layers the last sees everything; 0: none does. */
+luce_status decoder_windows(struct model *m, const struct gguf *g, int absent, int period, luce_error *err);
+/* Adds rope[n_ropes] for windowed layers: rope[0]'s layout and dims, this base, no scaling. */
+luce_status decoder_local_rope(struct model *m, float base, luce_error *err);
+/* <arch>.<suffix>, finite and above `low` (that is, > low). absent NaN: the key is needed. */
+luce_status decoder_float(const struct model *m, const struct gguf *g, const char *suffix, float absent,
+                          float low, float *out, luce_error *err);
+/* <arch>.<suffix> from low to high; absent -1: the key is needed. */
+luce_status decoder_count(const struct model *m, const struct gguf *g, const char *suffix, int absent,
+                          int low, int high, int *out, luce_error *err);
+
+/* The attributes that QKV and ATTN of this layer have. */
+struct rope_kv_attr decoder_rope_kv(const struct decoder *c, int layer);
+struct attn_attr decoder_attn(const struct decoder *c, int layer);
+/* Frequencies of this layer. */
+static inline const struct weight *decoder_freq(const struct decoder *c, int layer)
+{
+    return c->rope[c->layer[layer].rope].freq;
+}
+/* act(Wg x + bg) * (Wu x + bu); the biases may be NULL. */
+struct val decoder_glu(struct tape *t, struct val x, const struct weight *gate, const struct weight *up,
+                       const struct weight *gate_bias, const struct weight *up_bias, enum act act);
 
 #endif

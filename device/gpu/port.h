@@ -1,0 +1,190 @@
+/* device/gpu/port.h - the only file that knows CUDA from HIP.
+ * Gives both the same names: the runtime's functions (gpu*), warp operations on 32 lanes, streaming
+ * loads, asynchronous copies into shared memory, the matrix instruction, programmatic launch. */
+#ifndef LUCE_DEVICE_GPU_PORT_H
+#define LUCE_DEVICE_GPU_PORT_H
+
+#include <stdint.h>
+
+#if defined(__HIP__) || defined(__HIPCC__)
+#define LUCE_HIP 1
+#include <hip/hip_bf16.h>
+#include <hip/hip_fp16.h>
+#include <hip/hip_runtime.h>
+#define GPU_NAME "hip"
+#define GPU_RUNTIME(name) hip##name
+typedef hip_bfloat16 bf16_t;
+#else
+#define LUCE_HIP 0
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#define GPU_NAME "cuda"
+#define GPU_RUNTIME(name) cuda##name
+typedef __nv_bfloat16 bf16_t;
+#endif
+
+typedef GPU_RUNTIME(Error_t) gpu_error;
+typedef GPU_RUNTIME(Stream_t) gpu_stream;
+
+enum { WARP = 32 };
+
+/* Capabilities of the code being compiled (0 on the host). */
+#if defined(__CUDA_ARCH__)
+#define HAS_BULK_COPY (__CUDA_ARCH__ >= 900)    /* cp.async.bulk, mbarrier transactions, PDL */
+#define HAS_ASYNC_COPY (__CUDA_ARCH__ >= 800)   /* cp.async */
+#define HAS_MMA_16 (__CUDA_ARCH__ >= 800)       /* mma m16n8k16 for f16 and bf16 */
+#else
+#define HAS_BULK_COPY 0
+#define HAS_ASYNC_COPY 0
+#define HAS_MMA_16 0
+#endif
+
+__device__ inline uint32_t shared_at(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+/* ---- barriers in shared memory that count bytes of bulk copies (sm_90 and later) ---------------- */
+__device__ inline void bar_init(uint64_t *bar, int arrivals)
+{
+#if HAS_BULK_COPY
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_at(bar)), "r"(arrivals));
+#endif
+}
+__device__ inline void bar_fence()
+{
+#if HAS_BULK_COPY
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+__device__ inline void bar_expect(uint64_t *bar, uint32_t bytes)
+{
+#if HAS_BULK_COPY
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_at(bar)), "r"(bytes)
+                 : "memory");
+#endif
+}
+__device__ inline void bar_wait(uint64_t *bar, uint32_t parity)
+{
+#if HAS_BULK_COPY
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@done bra over;\n"
+                 "bra again;\n"
+                 "over:\n"
+                 "}" ::"r"(shared_at(bar)),
+                 "r"(parity)
+                 : "memory");
+#endif
+}
+__device__ inline void bar_arrive(uint64_t *bar)
+{
+#if HAS_BULK_COPY
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_at(bar)) : "memory");
+#endif
+}
+/* bytes (a multiple of 16) from global to shared memory; completes on bar. Streaming: the source is
+ * not kept in L2 when evict_first is set. */
+__device__ inline void bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *bar, bool evict_first)
+{
+#if HAS_BULK_COPY
+    if (evict_first) {
+        uint64_t policy;
+        asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+                     " [%0], [%1], %2, [%3], %4;" ::"r"(shared_at(to)),
+                     "l"(from), "r"(bytes), "r"(shared_at(bar)), "l"(policy)
+                     : "memory");
+    } else {
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                     ::"r"(shared_at(to)),
+                     "l"(from), "r"(bytes), "r"(shared_at(bar))
+                     : "memory");
+    }
+#endif
+}
+/* Brings bytes (a multiple of 16) of global memory into L2. */
+__device__ inline void bulk_prefetch(const void *from, uint32_t bytes)
+{
+#if HAS_BULK_COPY
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#endif
+}
+
+/* ---- programmatic dependent launch --------------------------------------------------------------- */
+/* The kernels before this one have finished and their writes are visible. */
+__device__ inline void wait_predecessor()
+{
+#if HAS_BULK_COPY
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/* The next kernel may start (its wait_predecessor still waits for this one to end). */
+__device__ inline void launch_dependents()
+{
+#if HAS_BULK_COPY
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* Barrier `id` (1..15) of `threads` threads of the block. */
+__device__ inline void group_sync(int id, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/* ---- the matrix instruction: d[16 x 8] += a[16 x 16] b[16 x 8], f16 or bf16 in, f32 out ----------
+ * Fragments as in the PTX manual: lane = 4 g + t;
+ *   a[0] rows g, k 2t, 2t+1;  a[1] rows g+8;  a[2] rows g, k 2t+8, 2t+9;  a[3] rows g+8, the same
+ *   b[0] k 2t, 2t+1, column g;  b[1] k 2t+8, 2t+9
+ *   d[0], d[1] row g, columns 2t, 2t+1;  d[2], d[3] row g+8 */
+__device__ inline void mma_f16(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+#if HAS_MMA_16
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#elif defined(__CUDA_ARCH__)
+    /* sm_75: two products of eight, in the same order of k. */
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b0));
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[2]), "r"(a[3]), "r"(b1));
+#endif
+}
+__device__ inline void mma_bf16(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+#if HAS_MMA_16
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#endif
+}
+
+/* ---- bits ---------------------------------------------------------------------------------------- */
+__device__ inline __half2 as_half2(uint32_t x)
+{
+    __half2 h;
+    memcpy(&h, &x, 4);
+    return h;
+}
+__device__ inline uint32_t as_bits(__half2 h)
+{
+    uint32_t x;
+    memcpy(&x, &h, 4);
+    return x;
+}
+__device__ inline uint32_t pick_bytes(uint32_t low, uint32_t high, uint32_t selector)
+{
+    return __byte_perm(low, high, selector);
+}
+
+#endif

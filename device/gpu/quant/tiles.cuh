@@ -1,0 +1,418 @@
+/* device/gpu/quant/tiles.cuh - weights as the narrow product reads them: tiles of 32 rows x 64 columns
+ * in the order of the matrix instruction's A fragments, dequantised to f16 in registers.
+ *
+ * A tile is two row tiles i (16 rows) of four k-steps s (16 columns). Lane 4 g + t holds, for k-step s,
+ * the eight weights of rows g and g + 8, columns 16 s + 2 t + {0, 1, 8, 9}: in fragment order
+ *     slot 0,1  row g,   columns +0 +1      slot 4,5  row g,   columns +8 +9
+ *     slot 2,3  row g+8, columns +0 +1      slot 6,7  row g+8, columns +8 +9
+ * Each format is a struct:
+ *     TILE       bytes of a tile          KWARPS   warps that share the columns of a strip
+ *     load()     a lane's registers from the tile in shared memory
+ *     frag<I,S>  the A fragment of row tile I, k-step S
+ *     pack()     writes the tile from canonical blocks (upload; one call a lane)
+ * The f16 products q * scale round once, to 11 bits; scales carry a power of two per matrix so that
+ * they stay in f16's normal range (unscaled in the epilogue, exactly). */
+#ifndef LUCE_DEVICE_GPU_QUANT_TILES_CUH
+#define LUCE_DEVICE_GPU_QUANT_TILES_CUH
+
+#include "device/gpu/port.h"
+
+enum { TILE_ROWS = 32, TILE_K = 64 };
+
+/* Column of slot e of k-step s for lane part t, and its row. */
+__host__ __device__ inline int slot_column(int s, int t, int e)
+{
+    return 16 * s + 2 * t + (e & 1) + 8 * (e >> 2);
+}
+__host__ __device__ inline int slot_row(int g, int e)
+{
+    return g + 8 * ((e >> 1) & 1);
+}
+
+/* Where pack() reads: canonical rows of one matrix. */
+struct source {
+    const uint8_t *rows;        /* canonical blocks */
+    uint64_t row_bytes;
+    int n_rows, n_cols;         /* beyond them weights are zero */
+    float unit;                 /* power of two that multiplies every scale */
+};
+
+__device__ inline uint16_t read_u16(const uint8_t *p)
+{
+    return (uint16_t)(p[0] | p[1] << 8);
+}
+__device__ inline float read_half(const uint8_t *p)
+{
+    return __half2float(__ushort_as_half(read_u16(p)));
+}
+
+/* f16 pairs from two groups' scales: half i of x, twice. */
+__device__ inline __half2 both(uint32_t x, int i)
+{
+    return as_half2(pick_bytes(x, x, i ? 0x3232 : 0x1010));
+}
+
+/* ---- f16: 4096 bytes [i][s][lane][8 halves] ------------------------------------------------------- */
+struct tile_f16 {
+    enum { TILE = 4096, KWARPS = 2, BLOCK = 1, LUT = 0 };
+    struct regs {
+        const uint4 *at;
+    };
+    __device__ static void load(regs &r, const uint8_t *tile, int lane)
+    {
+        r.at = (const uint4 *)tile + lane;
+    }
+    template <int I, int S> __device__ static void frag(const regs &r, uint32_t a[4])
+    {
+        uint4 q = r.at[(I * 4 + S) * 32];
+        a[0] = q.x, a[1] = q.y, a[2] = q.z, a[3] = q.w;
+    }
+    __device__ static void pack(uint8_t *tile, const source &w, int row0, int col0, int i, int lane)
+    {
+        int g = lane / 4, t = lane % 4;
+        for (int s = 0; s < 4; s++) {
+            uint16_t *out = (uint16_t *)tile + ((i * 4 + s) * 32 + lane) * 8;
+            for (int e = 0; e < 8; e++) {
+                int row = row0 + slot_row(g, e), col = col0 + slot_column(s, t, e);
+                bool in = row < w.n_rows && col < w.n_cols;
+                out[e] = in ? read_u16(w.rows + row * w.row_bytes + 2 * (uint64_t)col) : 0;
+            }
+        }
+    }
+};
+
+/* ---- 8-bit: 2048 bytes [i][s / 2][lane][s % 2][8 codes + 128], then scales [i][g][4 halves] -------
+ * scales of lane group g: rows g and g + 8, columns 0..31 and 32..63: index 2 * (row is g + 8) + half */
+struct tile_q8_0 {
+    enum { TILE = 2048 + 128, KWARPS = 4, BLOCK = 32, LUT = 0 };
+    struct regs {
+        uint4 q[2][2];
+        uint2 d[2];
+    };
+    __device__ static void load(regs &r, const uint8_t *tile, int lane)
+    {
+        const uint4 *q = (const uint4 *)tile + lane;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            r.q[i][0] = q[(i * 2) * 32];
+            r.q[i][1] = q[(i * 2 + 1) * 32];
+            r.d[i] = ((const uint2 *)(tile + 2048))[i * 8 + lane / 4];
+        }
+    }
+    template <int I, int S> __device__ static void frag(const regs &r, uint32_t a[4])
+    {
+        const uint4 &q = r.q[I][S / 2];
+        uint32_t lo = S % 2 ? q.z : q.x, hi = S % 2 ? q.w : q.y;
+        const __half2 bias = __half2half2(__ushort_as_half(0x6480));        /* 1024 + 128 */
+        __half2 d0 = both(r.d[I].x, S / 2), d1 = both(r.d[I].y, S / 2);
+        a[0] = as_bits(__hmul2(__hsub2(as_half2(pick_bytes(lo, 0x64646464, 0x4140)), bias), d0));
+        a[1] = as_bits(__hmul2(__hsub2(as_half2(pick_bytes(lo, 0x64646464, 0x4342)), bias), d1));
+        a[2] = as_bits(__hmul2(__hsub2(as_half2(pick_bytes(hi, 0x64646464, 0x4140)), bias), d0));
+        a[3] = as_bits(__hmul2(__hsub2(as_half2(pick_bytes(hi, 0x64646464, 0x4342)), bias), d1));
+    }
+    __device__ static void pack(uint8_t *tile, const source &w, int row0, int col0, int i, int lane)
+    {
+        int g = lane / 4, t = lane % 4;
+        for (int s = 0; s < 4; s++)
+            for (int e = 0; e < 8; e++) {
+                int row = row0 + slot_row(g, e), col = col0 + slot_column(s, t, e), code = 0;
+                if (row < w.n_rows && col < w.n_cols)
+                    code = (int8_t)w.rows[row * w.row_bytes + (uint64_t)(col / 32) * 34 + 2 + col % 32];
+                tile[(i * 2 + s / 2) * 512 + lane * 16 + (s % 2) * 8 + e] = (uint8_t)(code + 128);
+            }
+        int row = row0 + g + 8 * (t / 2), col = col0 + 32 * (t % 2);
+        float d = 0;
+        if (row < w.n_rows && col < w.n_cols) d = read_half(w.rows + row * w.row_bytes + (uint64_t)(col / 32) * 34);
+        ((__half *)(tile + 2048))[(i * 8 + g) * 4 + t] = __float2half_rn(d * w.unit);
+    }
+};
+
+/* Four-bit codes: 1024 bytes [i][lane][s], a word a k-step. In a word, code of slot e lies at bits
+ *     e: 0 1 2 3 4 5 6 7  ->  0 16 4 20 8 24 12 28
+ * so that four masks give four f16 pairs: 1024 + q, or 1024 + 16 q. */
+__host__ __device__ inline int nibble_shift(int e)
+{
+    return 4 * (e >> 1) + 16 * (e & 1);
+}
+__device__ inline uint32_t and_or(uint32_t x, uint32_t mask, uint32_t bits)
+{
+    uint32_t y;
+#if LUCE_HIP
+    y = (x & mask) | bits;
+#else
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(x), "r"(mask), "r"(bits));
+#endif
+    return y;
+}
+/* Codes of word q as f16 pairs, minus `zero`: exact. */
+template <int ZERO> __device__ inline void nibbles(uint32_t q, __half2 out[4])
+{
+    const __half2 lo = __half2half2(__float2half_rn(1024.0f + ZERO));
+    const __half2 sixteenth = __half2half2(__float2half_rn(0.0625f));
+    const __half2 hi = __half2half2(__float2half_rn(-64.0f - ZERO));
+    uint32_t high = q >> 8;
+    out[0] = __hsub2(as_half2(and_or(q, 0x000f000f, 0x64006400)), lo);
+    out[1] = __hfma2(as_half2(and_or(q, 0x00f000f0, 0x64006400)), sixteenth, hi);
+    out[2] = __hsub2(as_half2(and_or(high, 0x000f000f, 0x64006400)), lo);
+    out[3] = __hfma2(as_half2(and_or(high, 0x00f000f0, 0x64006400)), sixteenth, hi);
+}
+template <int S> __device__ inline uint32_t word_of(const uint4 &q)
+{
+    return S == 0 ? q.x : S == 1 ? q.y : S == 2 ? q.z : q.w;
+}
+
+/* ---- q4_0: codes, then scales as q8_0 ------------------------------------------------------------- */
+struct tile_q4_0 {
+    enum { TILE = 1024 + 128, KWARPS = 4, BLOCK = 32, LUT = 0 };
+    struct regs {
+        uint4 q[2];
+        uint2 d[2];
+    };
+    __device__ static void load(regs &r, const uint8_t *tile, int lane)
+    {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            r.q[i] = ((const uint4 *)tile)[i * 32 + lane];
+            r.d[i] = ((const uint2 *)(tile + 1024))[i * 8 + lane / 4];
+        }
+    }
+    template <int I, int S> __device__ static void frag(const regs &r, uint32_t a[4])
+    {
+        __half2 q[4], d0 = both(r.d[I].x, S / 2), d1 = both(r.d[I].y, S / 2);
+        nibbles<8>(word_of<S>(r.q[I]), q);
+        a[0] = as_bits(__hmul2(q[0], d0));
+        a[1] = as_bits(__hmul2(q[1], d1));
+        a[2] = as_bits(__hmul2(q[2], d0));
+        a[3] = as_bits(__hmul2(q[3], d1));
+    }
+    __device__ static void pack(uint8_t *tile, const source &w, int row0, int col0, int i, int lane)
+    {
+        int g = lane / 4, t = lane % 4;
+        for (int s = 0; s < 4; s++) {
+            uint32_t word = 0;
+            for (int e = 0; e < 8; e++) {
+                int row = row0 + slot_row(g, e), col = col0 + slot_column(s, t, e);
+                uint32_t code = 8;
+                if (row < w.n_rows && col < w.n_cols) {
+                    int at = col % 32;
+                    uint8_t byte = w.rows[row * w.row_bytes + (uint64_t)(col / 32) * 18 + 2 + at % 16];
+                    code = at < 16 ? byte & 15 : byte >> 4;
+                }
+                word |= code << nibble_shift(e);
+            }
+            ((uint32_t *)tile)[(i * 32 + lane) * 4 + s] = word;
+        }
+        int row = row0 + g + 8 * (t / 2), col = col0 + 32 * (t % 2);
+        float d = 0;
+        if (row < w.n_rows && col < w.n_cols) d = read_half(w.rows + row * w.row_bytes + (uint64_t)(col / 32) * 18);
+        ((__half *)(tile + 1024))[(i * 8 + g) * 4 + t] = __float2half_rn(d * w.unit);
+    }
+};
+
+/* ---- q4_K: codes, then (scale, min) pairs [i][g][2 * (row is g + 8) + half] ------------------------ */
+struct tile_q4_k {
+    enum { TILE = 1024 + 256, KWARPS = 4, BLOCK = 256, LUT = 0 };
+    struct regs {
+        uint4 q[2], d[2];
+    };
+    __device__ static void load(regs &r, const uint8_t *tile, int lane)
+    {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            r.q[i] = ((const uint4 *)tile)[i * 32 + lane];
+            r.d[i] = ((const uint4 *)(tile + 1024))[i * 8 + lane / 4];
+        }
+    }
+    template <int I, int S> __device__ static void frag(const regs &r, uint32_t a[4])
+    {
+        __half2 q[4];
+        nibbles<0>(word_of<S>(r.q[I]), q);
+        uint32_t x = S < 2 ? r.d[I].x : r.d[I].y, y = S < 2 ? r.d[I].z : r.d[I].w;
+        __half2 d0 = both(x, 0), m0 = both(x, 1), d1 = both(y, 0), m1 = both(y, 1);
+        a[0] = as_bits(__hfma2(q[0], d0, m0));
+        a[1] = as_bits(__hfma2(q[1], d1, m1));
+        a[2] = as_bits(__hfma2(q[2], d0, m0));
+        a[3] = as_bits(__hfma2(q[3], d1, m1));
+    }
+    __device__ static void pack(uint8_t *tile, const source &w, int row0, int col0, int i, int lane)
+    {
+        int g = lane / 4, t = lane % 4;
+        for (int s = 0; s < 4; s++) {
+            uint32_t word = 0;
+            for (int e = 0; e < 8; e++) {
+                int row = row0 + slot_row(g, e), col = col0 + slot_column(s, t, e);
+                uint32_t code = 0;
+                if (row < w.n_rows && col < w.n_cols) {
+                    const uint8_t *block = w.rows + row * w.row_bytes + (uint64_t)(col / 256) * 144;
+                    int b = col % 256 / 32;
+                    uint8_t byte = block[16 + 32 * (b / 2) + col % 32];
+                    code = b % 2 ? byte >> 4 : byte & 15;
+                }
+                word |= code << nibble_shift(e);
+            }
+            ((uint32_t *)tile)[(i * 32 + lane) * 4 + s] = word;
+        }
+        int row = row0 + g + 8 * (t / 2), col = col0 + 32 * (t % 2);
+        float scale = 0, low = 0;
+        if (row < w.n_rows && col < w.n_cols) {
+            const uint8_t *block = w.rows + row * w.row_bytes + (uint64_t)(col / 256) * 144, *p = block + 4;
+            int b = col % 256 / 32;
+            int sc = b < 4 ? p[b] & 63 : (p[b + 4] & 15) | (p[b - 4] >> 6) << 4;
+            int m = b < 4 ? p[b + 4] & 63 : (p[b + 4] >> 4) | (p[b] >> 6) << 4;
+            scale = read_half(block) * (float)sc, low = read_half(block + 2) * (float)m;
+        }
+        __half *out = (__half *)(tile + 1024) + ((i * 8 + g) * 4 + t) * 2;
+        out[0] = __float2half_rn(scale * w.unit);
+        out[1] = __float2half_rn(-low * w.unit);
+    }
+};
+
+/* ---- q6_K: low nibbles as above, high bits [i][lane][s pairs], scales [i][g][row][s] ---------------
+ * High bits: a half word a k-step; slot e at bits nibble_shift(e) + 4 of `high << ...`: stored so that
+ * (h & 0x00300030) and (h & 0x03000300) fall beside the nibbles of the low word. */
+struct tile_q6_k {
+    enum { TILE = 1024 + 512 + 256, KWARPS = 4, BLOCK = 256, LUT = 0 };
+    struct regs {
+        uint4 q[2];
+        uint2 h[2];
+        uint4 d[2];
+    };
+    __device__ static void load(regs &r, const uint8_t *tile, int lane)
+    {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            r.q[i] = ((const uint4 *)tile)[i * 32 + lane];
+            r.h[i] = ((const uint2 *)(tile + 1024))[i * 32 + lane];
+            r.d[i] = ((const uint4 *)(tile + 1536))[i * 8 + lane / 4];
+        }
+    }
+    template <int I, int S> __device__ static void frag(const regs &r, uint32_t a[4])
+    {
+        uint32_t q = word_of<S>(r.q[I]);
+        /* Bits of k-step S: pairs (slots 0,1), (2,3), (4,5), (6,7) at bits 0, 2, 4, 6 of each half,
+         * S % 2 chooses the byte of the half. */
+        uint32_t h = (S < 2 ? r.h[I].x : r.h[I].y) >> (8 * (S % 2));
+        const __half2 lo = __half2half2(__float2half_rn(1024.0f + 32)), sixteenth = __half2half2(__float2half_rn(0.0625f)),
+                      hi = __half2half2(__float2half_rn(-64.0f - 32));
+        uint32_t ql = q >> 8;
+        uint32_t w0 = and_or(q, 0x000f000f, 0x64006400), w1 = and_or(q, 0x00f000f0, 0x64006400);
+        uint32_t w2 = and_or(ql, 0x000f000f, 0x64006400), w3 = and_or(ql, 0x00f000f0, 0x64006400);
+        w0 = and_or(h << 4, 0x00300030, w0);
+        w1 = and_or(h << 6, 0x03000300, w1);
+        w2 = and_or(h, 0x00300030, w2);
+        w3 = and_or(h << 2, 0x03000300, w3);
+        uint32_t x = S < 2 ? r.d[I].x : r.d[I].y, y = S < 2 ? r.d[I].z : r.d[I].w;
+        __half2 d0 = both(x, S % 2), d1 = both(y, S % 2);
+        a[0] = as_bits(__hmul2(__hsub2(as_half2(w0), lo), d0));
+        a[1] = as_bits(__hmul2(__hfma2(as_half2(w1), sixteenth, hi), d1));
+        a[2] = as_bits(__hmul2(__hsub2(as_half2(w2), lo), d0));
+        a[3] = as_bits(__hmul2(__hfma2(as_half2(w3), sixteenth, hi), d1));
+    }
+    __device__ static void pack(uint8_t *tile, const source &w, int row0, int col0, int i, int lane)
+    {
+        int g = lane / 4, t = lane % 4;
+        uint32_t high[2] = { 0, 0 };
+        for (int s = 0; s < 4; s++) {
+            uint32_t word = 0;
+            for (int e = 0; e < 8; e++) {
+                int row = row0 + slot_row(g, e), col = col0 + slot_column(s, t, e);
+                uint32_t code = 32;
+                if (row < w.n_rows && col < w.n_cols) {
+                    const uint8_t *block = w.rows + row * w.row_bytes + (uint64_t)(col / 256) * 210;
+                    int n = col % 256 / 128, j = col % 128 / 32, l = col % 32;
+                    uint8_t ql = block[64 * n + 32 * (j & 1) + l], qh = block[128 + 32 * n + l];
+                    code = (uint32_t)((j < 2 ? ql & 15 : ql >> 4) | ((qh >> (2 * j)) & 3) << 4);
+                }
+                word |= (code & 15) << nibble_shift(e);
+                high[s / 2] |= (code >> 4) << (8 * (s % 2) + 2 * (e >> 1) + 16 * (e & 1));
+            }
+            ((uint32_t *)tile)[(i * 32 + lane) * 4 + s] = word;
+        }
+        ((uint32_t *)(tile + 1024))[(i * 32 + lane) * 2] = high[0];
+        ((uint32_t *)(tile + 1024))[(i * 32 + lane) * 2 + 1] = high[1];
+        for (int half = 0; half < 2; half++) {      /* row g + 8 half, k-step t */
+            int row = row0 + g + 8 * half, col = col0 + 16 * t;
+            float d = 0;
+            if (row < w.n_rows && col < w.n_cols) {
+                const uint8_t *block = w.rows + row * w.row_bytes + (uint64_t)(col / 256) * 210;
+                d = read_half(block + 208) * (float)(int8_t)block[192 + col % 256 / 16];
+            }
+            ((__half *)(tile + 1536))[((i * 8 + g) * 2 + half) * 4 + t] = __float2half_rn(d * w.unit);
+        }
+    }
+};
+
+/* ---- iq4_xs, iq4_nl: a byte holds the codes of a fragment's pair, looked up in shared memory -------
+ * The table has an entry per byte and lane (256 x 32 half2, 32 KB), so that no two lanes meet in a
+ * bank. Codes [i][lane][s][pair], then scales as q8_0. */
+struct tile_iq4 {
+    enum { TILE = 1024 + 128, KWARPS = 4, LUT = 256 * 32 * 4 };
+    struct regs {
+        uint4 q[2];
+        uint2 d[2];
+        uint32_t column;        /* of this lane in the table, bytes */
+        const uint8_t *lut;
+    };
+    __device__ static void load(regs &r, const uint8_t *tile, int lane)
+    {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            r.q[i] = ((const uint4 *)tile)[i * 32 + lane];
+            r.d[i] = ((const uint2 *)(tile + 1024))[i * 8 + lane / 4];
+        }
+    }
+    __device__ static __half2 look(const regs &r, uint32_t offset)
+    {
+        return *(const __half2 *)(r.lut + and_or(offset, 0x7f80, r.column));
+    }
+    template <int I, int S> __device__ static void frag(const regs &r, uint32_t a[4])
+    {
+        uint32_t q = word_of<S>(r.q[I]);
+        __half2 d0 = both(r.d[I].x, S / 2), d1 = both(r.d[I].y, S / 2);
+        a[0] = as_bits(__hmul2(look(r, q << 7), d0));
+        a[1] = as_bits(__hmul2(look(r, q >> 1), d1));
+        a[2] = as_bits(__hmul2(look(r, q >> 9), d0));
+        a[3] = as_bits(__hmul2(look(r, q >> 17), d1));
+    }
+    __device__ static void fill(uint32_t *lut)      /* all threads of the block; 32 KB aligned */
+    {
+        const int8_t level[16] = { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 };
+        for (int i = threadIdx.x; i < 256; i += blockDim.x) {
+            uint32_t pair = as_bits(__floats2half2_rn(level[i & 15], level[i >> 4]));
+            for (int l = 0; l < 32; l++) lut[i * 32 + (l + i) % 32] = pair;
+        }
+    }
+};
+struct tile_iq4_xs : tile_iq4 {
+    enum { BLOCK = 256 };
+    __device__ static void pack(uint8_t *tile, const source &w, int row0, int col0, int i, int lane)
+    {
+        int g = lane / 4, t = lane % 4;
+        for (int s = 0; s < 4; s++) {
+            uint32_t word = 0;
+            for (int e = 0; e < 8; e++) {
+                int row = row0 + slot_row(g, e), col = col0 + slot_column(s, t, e);
+                uint32_t code = 8;
+                if (row < w.n_rows && col < w.n_cols) {
+                    const uint8_t *block = w.rows + row * w.row_bytes + (uint64_t)(col / 256) * 136;
+                    int b = col % 256 / 32, at = col % 32;
+                    uint8_t byte = block[8 + 16 * b + at % 16];
+                    code = at < 16 ? byte & 15 : byte >> 4;
+                }
+                word |= code << (4 * e);
+            }
+            ((uint32_t *)tile)[(i * 32 + lane) * 4 + s] = word;
+        }
+        int row = row0 + g + 8 * (t / 2), col = col0 + 32 * (t % 2);
+        float d = 0;
+        if (row < w.n_rows && col < w.n_cols) {
+            const uint8_t *block = w.rows + row * w.row_bytes + (uint64_t)(col / 256) * 136;
+            int b = col % 256 / 32;
+            int s = ((block[4 + b / 2] >> (4 * (b % 2))) & 15) | ((read_u16(block + 2) >> (2 * b)) & 3) << 4;
+            d = read_half(block) * (float)(s - 32);
+        }
+        ((__half *)(tile + 1024))[(i * 8 + g) * 4 + t] = __float2half_rn(d * w.unit);
+    }
+};
+
+#endif

@@ -1,0 +1,57 @@
+/* model/qwen2.c - Qwen2, Qwen2.5, QwQ and distillations on them: GGUF arch "qwen2".
+ * Equations: huggingface/transformers, models/qwen2; tensor names: ggml-org/llama.cpp, src/llama-arch.cpp.
+ *   h = norm(x)
+ *   x = x + Wo attn(rope(Wq h + bq), rope(Wk h + bk), Wv h + bv)
+ *   h = norm(x)
+ *   x = x + Wdown (silu(Wgate h) * Wup h) */
+#include "base/mem.h"
+#include "model/family.h"
+
+struct layer {
+    const struct weight *attn_norm, *q, *k, *v, *q_bias, *k_bias, *v_bias, *o;
+    const struct weight *ffn_norm, *gate, *up, *down;
+};
+#define AT(f) offsetof(struct layer, f)
+static const struct bind binds[] = {     /* tensor, field, in, out, how it splits over devices */
+    { "attn_norm.weight",   AT(attn_norm), DIM_EMBD, DIM_NONE, WHOLE,  0 },
+    { "attn_q.weight",      AT(q),         DIM_EMBD, DIM_Q,    BY_ROW, 0 },
+    { "attn_k.weight",      AT(k),         DIM_EMBD, DIM_KV,   BY_ROW, 0 },
+    { "attn_v.weight",      AT(v),         DIM_EMBD, DIM_KV,   BY_ROW, 0 },
+    { "attn_q.bias",        AT(q_bias),    DIM_Q,    DIM_NONE, BY_ROW, 0 },
+    { "attn_k.bias",        AT(k_bias),    DIM_KV,   DIM_NONE, BY_ROW, 0 },
+    { "attn_v.bias",        AT(v_bias),    DIM_KV,   DIM_NONE, BY_ROW, 0 },
+    { "attn_output.weight", AT(o),         DIM_Q,    DIM_EMBD, BY_COL, 0 },
+    { "ffn_norm.weight",    AT(ffn_norm),  DIM_EMBD, DIM_NONE, WHOLE,  0 },
+    { "ffn_gate.weight",    AT(gate),      DIM_EMBD, DIM_FF,   BY_ROW, 0 },
+    { "ffn_up.weight",      AT(up),        DIM_EMBD, DIM_FF,   BY_ROW, 0 },
+    { "ffn_down.weight",    AT(down),      DIM_FF,   DIM_EMBD, BY_COL, 0 },
+};
+
+static luce_status configure(struct model *m, const struct gguf *g, luce_error *err)
+{
+    m->c.rope[0].layout = ROPE_NEOX;
+    return decoder_configure(m, g, err);
+}
+
+static struct val record_layer(struct tape *t, const struct model *m, int l, struct val x)
+{
+    const struct decoder *c = &m->c;
+    const struct layer   *w = (const struct layer *)m->layers + l;
+    struct rope_kv_attr post = decoder_rope_kv(c, l);
+    struct attn_attr attn = decoder_attn(c, l);
+    struct val h = op_norm(t, x, w->attn_norm, c->eps);
+    struct val q = op_qkv(t, l, h, &(struct qkv_weights){
+                          .q = w->q, .k = w->k, .v = w->v, .q_bias = w->q_bias, .k_bias = w->k_bias,
+                          .v_bias = w->v_bias, .freq = decoder_freq(c, l) }, &post);
+    struct val a = op_attn(t, l, q, &attn);
+    x = op_linear_add(t, a, w->o, NULL, x);
+    h = op_norm(t, x, w->ffn_norm, c->eps);
+    struct val g = op_glu(t, h, w->gate, w->up, ACT_SILU);
+    return op_linear_add(t, g, w->down, NULL, x);
+}
+
+extern const struct family family_qwen2;
+const struct family family_qwen2 = {
+    .arch = "qwen2", .doc = "Qwen2, Qwen2.5, QwQ", .configure = configure, .record_layer = record_layer,
+    .layer_size = sizeof(struct layer), .binds = binds, .n_binds = COUNT(binds),
+};

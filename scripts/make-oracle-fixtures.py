@@ -1,0 +1,289 @@
+#!/usr/bin/env python3
+"""Makes tests/fixtures/oracle/*.gguf: tiny random models with the answers of HF transformers.
+
+Each file is a complete model of one family in F32, written as converters write it (names, permuted
+rows, shifted norms), plus the oracle as extra tensors: for sequence N the tokens (oracle.N.tokens), the
+logits at every position (oracle.N.logits [vocab, positions]) and, for short sequences, the residual
+stream after every layer (oracle.N.hidden [embd, positions, layers]). oracle.N.context is the longest
+context the model is told of. Needs torch and transformers; the fixtures are in the tree, so tests do
+not. Usage: make-oracle-fixtures.py [OUT_DIR] [CASE ...]
+"""
+import math
+import os
+import struct
+import sys
+
+import numpy as np
+import torch
+import transformers as hf
+
+F32, I32 = 0, 26
+U32_KEY, F32_KEY, BOOL_KEY, STR_KEY, ARRAY_KEY = 4, 6, 7, 8, 9
+
+
+def gguf_text(s):
+    b = s.encode()
+    return struct.pack("<Q", len(b)) + b
+
+
+def gguf_value(v):
+    if isinstance(v, bool):
+        return BOOL_KEY, struct.pack("<?", v)
+    if isinstance(v, int):
+        return U32_KEY, struct.pack("<I", v)
+    if isinstance(v, float):
+        return F32_KEY, struct.pack("<f", v)
+    if isinstance(v, str):
+        return STR_KEY, gguf_text(v)
+    kind = gguf_value(v[0])[0]
+    return ARRAY_KEY, struct.pack("<IQ", kind, len(v)) + b"".join(gguf_value(x)[1] for x in v)
+
+
+def write_gguf(path, keys, tensors):
+    out = bytearray(b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys)))
+    for name, v in keys.items():
+        kind, data = gguf_value(v)
+        out += gguf_text(name) + struct.pack("<I", kind) + data
+    at = 0
+    for name, a in tensors.items():
+        out += gguf_text(name) + struct.pack("<I", a.ndim)
+        out += b"".join(struct.pack("<Q", n) for n in reversed(a.shape))
+        out += struct.pack("<IQ", I32 if a.dtype == np.int32 else F32, at)
+        at += (a.nbytes + 31) // 32 * 32
+    out += bytes(-len(out) % 32)
+    for a in tensors.values():
+        out += a.tobytes() + bytes(-a.nbytes % 32)
+    with open(path, "wb") as f:
+        f.write(out)
+
+
+def numbers(t):
+    return np.ascontiguousarray(t.detach().float().numpy(), dtype=np.float32)
+
+
+def permute(w, heads):
+    """Half-split rotary rows of each head to neighbouring ones (arch llama)."""
+    w = numbers(w)
+    return np.ascontiguousarray(
+        w.reshape(heads, 2, w.shape[0] // heads // 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape))
+
+
+NAMES = {
+    "input_layernorm.weight": "attn_norm.weight", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "self_attn.qkv_proj": "attn_qkv",
+    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "mlp.gate_up_proj": "ffn_up",
+}
+
+
+def tensor_name(name, arch):
+    post = {"gemma3": {"post_attention_layernorm": "post_attention_norm",
+                       "pre_feedforward_layernorm": "ffn_norm",
+                       "post_feedforward_layernorm": "post_ffw_norm"}}
+    table = dict(NAMES, **post.get(arch, {"post_attention_layernorm": "ffn_norm"}))
+    name = name.removeprefix("model.")
+    top = {"embed_tokens.weight": "token_embd.weight", "norm.weight": "output_norm.weight",
+           "lm_head.weight": "output.weight"}
+    if name in top:
+        return top[name]
+    _, layer, rest = name.split(".", 2)
+    for a, b in table.items():
+        if rest.startswith(a):
+            return f"blk.{layer}.{b}{rest[len(a):]}"
+    raise SystemExit(f"no name for {name}")
+
+
+def randomise(model, seed):
+    """Values that show mistakes: no weight at its default, logits with spread."""
+    g = torch.Generator().manual_seed(seed)
+    shifted = "Gemma" in type(model).__name__
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            noise = torch.randn(p.shape, generator=g)
+            if "norm" in name:
+                p.copy_(0.1 * noise + (0 if shifted else 1))
+            elif name.endswith("bias"):
+                p.copy_(0.5 * noise)
+            elif "embed_tokens" in name or "lm_head" in name:
+                p.copy_(0.3 * noise)
+            else:
+                p.copy_(1.5 / math.sqrt(p.shape[-1]) * noise)
+
+
+def weights(model, arch, cfg):
+    out = {}
+    for name, p in model.named_parameters():
+        n = tensor_name(name, arch)
+        w = numbers(p)
+        if arch == "llama" and ".attn_q." in n:
+            w = permute(p, cfg.num_attention_heads)
+        if arch == "llama" and ".attn_k." in n:
+            w = permute(p, cfg.num_key_value_heads)
+        if arch == "gemma3" and n.endswith("norm.weight"):
+            w = w + np.float32(1)
+        out[n] = w
+    return out
+
+
+def answers(model, tokens, hidden):
+    kept = []
+    hooks = [l.register_forward_hook(lambda m, i, o: kept.append(o[0] if isinstance(o, tuple) else o))
+             for l in model.model.layers] if hidden else []
+    with torch.no_grad():
+        logits = model(torch.tensor([tokens]), use_cache=False).logits[0]
+    for h in hooks:
+        h.remove()
+    return numbers(logits), [numbers(k.reshape(len(tokens), -1)) for k in kept]
+
+
+def llama3_factors(dims, base, factor, low, high, n0):
+    f = []
+    for i in range(dims // 2):
+        length = 2 * math.pi * base ** (2 * i / dims)
+        t = (n0 / length - low) / (high - low)
+        f.append(1 if length < n0 / high else factor if length > n0 / low else 1 / ((1 - t) / factor + t))
+    return np.array(f, dtype=np.float32)
+
+
+def base_keys(arch, c):
+    return {
+        "general.architecture": arch, f"{arch}.block_count": c.num_hidden_layers,
+        f"{arch}.context_length": c.max_position_embeddings, f"{arch}.embedding_length": c.hidden_size,
+        f"{arch}.feed_forward_length": c.intermediate_size,
+        f"{arch}.attention.head_count": c.num_attention_heads,
+        f"{arch}.attention.head_count_kv": c.num_key_value_heads,
+        f"{arch}.attention.layer_norm_rms_epsilon": float(c.rms_norm_eps),
+    }
+
+
+COMMON = dict(vocab_size=96, hidden_size=48, intermediate_size=80, num_hidden_layers=3,
+              num_attention_heads=6, num_key_value_heads=2, attn_implementation="eager", pad_token_id=0,
+              bos_token_id=1, eos_token_id=2)
+
+
+def rope(base, **more):
+    return {"rope_type": "default", "rope_theta": base, **more}
+
+
+def case_llama():
+    c = hf.LlamaConfig(**COMMON, head_dim=8, rms_norm_eps=1e-5, max_position_embeddings=512,
+                       rope_parameters=rope(10000.0), tie_word_embeddings=False)
+    return "llama", hf.LlamaForCausalLM, c, {"llama.rope.freq_base": 10000.0}, {}, [1, 17, 70]
+
+
+def case_llama3():
+    c = hf.LlamaConfig(**dict(COMMON, num_hidden_layers=2), head_dim=12, rms_norm_eps=1e-5, max_position_embeddings=512,
+                       tie_word_embeddings=True, attention_bias=True, mlp_bias=True,
+                       rope_parameters=rope(10000.0, rope_type="llama3", factor=8.0, low_freq_factor=1.0,
+                                            high_freq_factor=4.0, original_max_position_embeddings=64))
+    keys = {"llama.rope.freq_base": 10000.0, "llama.attention.key_length": 12,
+            "llama.attention.value_length": 12, "llama.rope.dimension_count": 12}
+    extra = {"rope_freqs.weight": llama3_factors(12, 10000.0, 8.0, 1.0, 4.0, 64)}
+    return "llama", hf.LlamaForCausalLM, c, keys, extra, [1, 17, 300]
+
+
+def case_llama_linear():
+    c = hf.LlamaConfig(**COMMON, head_dim=8, rms_norm_eps=1e-5, max_position_embeddings=512,
+                       rope_parameters=rope(10000.0, rope_type="linear", factor=4.0),
+                       tie_word_embeddings=True)
+    keys = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
+    return "llama", hf.LlamaForCausalLM, c, keys, {}, [1, 17, 100]
+
+
+def case_llama_yarn():
+    c = hf.LlamaConfig(**dict(COMMON, num_hidden_layers=2), head_dim=16, rms_norm_eps=1e-5, max_position_embeddings=512,
+                       rope_parameters=rope(10000.0, rope_type="yarn", factor=8.0, beta_fast=32.0,
+                                            beta_slow=1.0, original_max_position_embeddings=64),
+                       tie_word_embeddings=True)
+    keys = {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 8.0,
+            "llama.rope.scaling.original_context_length": 64, "llama.attention.key_length": 16,
+            "llama.attention.value_length": 16}
+    return "llama", hf.LlamaForCausalLM, c, keys, {}, [1, 17, 100]
+
+
+def case_qwen2():
+    c = hf.Qwen2Config(**COMMON, rms_norm_eps=1e-6, max_position_embeddings=512, use_sliding_window=False,
+                       rope_parameters=rope(1e6), tie_word_embeddings=True)
+    return "qwen2", hf.Qwen2ForCausalLM, c, {"qwen2.rope.freq_base": 1e6}, {}, [1, 17, 70]
+
+
+def case_qwen3():
+    c = hf.Qwen3Config(**dict(COMMON, num_attention_heads=4, hidden_size=32, intermediate_size=64),
+                       head_dim=16, rms_norm_eps=1e-6, max_position_embeddings=512,
+                       rope_parameters=rope(1e6), tie_word_embeddings=True, attention_bias=False)
+    keys = {"qwen3.rope.freq_base": 1e6, "qwen3.attention.key_length": 16, "qwen3.attention.value_length": 16}
+    return "qwen3", hf.Qwen3ForCausalLM, c, keys, {}, [1, 17, 70]
+
+
+def case_gemma3():
+    c = hf.Gemma3TextConfig(**dict(COMMON, num_attention_heads=4, hidden_size=32, intermediate_size=32,
+                                   num_hidden_layers=7), head_dim=16, query_pre_attn_scalar=16,
+                            sliding_window=8, rms_norm_eps=1e-6, max_position_embeddings=512,
+                            rope_parameters={"full_attention": rope(1e6, rope_type="linear", factor=8.0),
+                                             "sliding_attention": rope(10000.0)}, tie_word_embeddings=True)
+    keys = {"gemma3.rope.freq_base": 1e6, "gemma3.rope.scaling.type": "linear",
+            "gemma3.rope.scaling.factor": 8.0, "gemma3.attention.key_length": 16,
+            "gemma3.attention.value_length": 16, "gemma3.attention.sliding_window": 8}
+    return "gemma3", hf.Gemma3ForCausalLM, c, keys, {}, [1, 17, 50]
+
+
+def case_phi3():
+    c = hf.Phi3Config(**COMMON, rms_norm_eps=1e-5, max_position_embeddings=64, sliding_window=24,
+                      original_max_position_embeddings=64, rope_parameters=rope(10000.0),
+                      tie_word_embeddings=False)
+    keys = {"phi3.rope.dimension_count": 8, "phi3.attention.sliding_window": 24}
+    return "phi3", hf.Phi3ForCausalLM, c, keys, {}, [1, 17, 60]
+
+
+def case_phi3_long():
+    """Longrope over a part of each head: 40 tokens by the short factors, 100 by the long ones."""
+    short, long = [1.0, 1.1, 1.3], [1.0, 2.5, 6.0]
+    c = hf.Phi3Config(**COMMON, rms_norm_eps=1e-5, max_position_embeddings=512, sliding_window=None,
+                      original_max_position_embeddings=64, tie_word_embeddings=True,
+                      rope_parameters=rope(10000.0, rope_type="longrope", short_factor=short,
+                                           long_factor=long, partial_rotary_factor=0.75,
+                                           original_max_position_embeddings=64))
+    keys = {"phi3.rope.dimension_count": 6, "phi3.rope.scaling.type": "longrope",
+            "phi3.rope.scaling.original_context_length": 64, "phi3.attention.sliding_window": 0,
+            "phi3.rope.scaling.attn_factor": math.sqrt(1 + math.log(8) / math.log(64))}
+    extra = {"rope_factors_short.weight": np.array(short, dtype=np.float32),
+             "rope_factors_long.weight": np.array(long, dtype=np.float32)}
+    return "phi3", hf.Phi3ForCausalLM, c, keys, extra, [1, 40, 100]
+
+
+def make(name, case, out, seed):
+    arch, cls, cfg, keys, extra, lengths = case()
+    torch.manual_seed(seed)
+    model = cls(cfg).float().eval()
+    randomise(model, seed)
+    tensors = dict(weights(model, arch, cfg), **extra)
+    keys = dict(base_keys(arch, cfg), **keys)
+    keys["oracle.count"] = len(lengths)
+    g = torch.Generator().manual_seed(seed + 1)
+    for i, n in enumerate(lengths):
+        tokens = torch.randint(0, cfg.vocab_size, (n,), generator=g).tolist()
+        logits, hidden = answers(model, tokens, n <= 17)
+        limit = name == "phi3_long" and n <= 64
+        keys[f"oracle.{i}.context"] = 64 if limit else cfg.max_position_embeddings
+        tensors[f"oracle.{i}.tokens"] = np.array(tokens, dtype=np.int32)
+        tensors[f"oracle.{i}.logits"] = logits
+        if hidden:
+            tensors[f"oracle.{i}.hidden"] = np.stack(hidden)
+        margin = np.sort(logits, axis=1)
+        print(f"{name}.{i}: {n} tokens, std of logits {logits.std():.2f}, least margin "
+              f"{(margin[:, -1] - margin[:, -2]).min():.4f}")
+    write_gguf(os.path.join(out, name + ".gguf"), keys, tensors)
+
+
+def main():
+    cases = {f[5:]: v for f, v in globals().items() if f.startswith("case_")}
+    here = os.path.dirname(os.path.abspath(__file__))
+    out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "..", "tests", "fixtures", "oracle")
+    os.makedirs(out, exist_ok=True)
+    torch.set_num_threads(1)
+    for i, (name, case) in enumerate(cases.items()):
+        if len(sys.argv) < 3 or name in sys.argv[2:]:
+            make(name, case, out, 100 + i)
+
+
+main()
