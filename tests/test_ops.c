@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/file.h"
 #include "ops/cases.h"
 #include "ops/interp.h"
 #include "quant/quant.h"
@@ -486,7 +487,7 @@ TEST(op_push_says_what_the_device_lacks)
 TEST(every_op_has_a_reference_and_cases_that_run)
 {
     for (int op = 0; op < OP_COUNT; op++) {
-        CHECK(op_defs[op]->reference && op_defs[op]->cases && op_defs[op]->doc, "%s", op_defs[op]->name);
+        CHECK(op_defs[op]->reference && op_defs[op]->cases && op_docs[op], "%s", op_defs[op]->name);
         struct case_list l = { 0 };
         op_defs[op]->cases(&l);
         CHECK(l.n > 0 && !l.failed);
@@ -588,4 +589,43 @@ TEST(call_work_counts_what_must_move)
     mem_free(s);
     tape_drop(&t);
     mem_free(kv);
+}
+
+TEST(docs_list_every_op_as_the_table_does)
+{
+    struct buf text = { 0 };
+    luce_error err = { 0 };
+    CHECK_OK(file_read(&text, LUCE_SOURCE_DIR "/docs/ops.md", 1 << 20, &err), err);
+#define IN_DOCS(NAME, name, doc) \
+    CHECK(strstr(buf_text(&text), "| " #NAME " | " doc " |") != NULL, "docs/ops.md lacks the row of %s", #NAME);
+    OPS(IN_DOCS)
+#undef IN_DOCS
+    buf_drop(&text);
+}
+
+TEST(cases_survive_any_failed_allocation)
+{
+    struct case_list l = { 0 };
+    op_defs[OP_ATTN]->cases(&l);
+    size_t before = mem_live();
+    for (int n = 0;; n++) {
+        struct case_env *env = NULL;
+        struct tape t = { 0 };
+        struct val y;
+        struct interp *p = NULL;
+        luce_error err = { 0 };
+        mem_fail_after(n);
+        luce_status st = case_open(&env, &l.cases[3], Q_F32, 1, &err);
+        if (!st) st = case_record(env, &t, everything, &y, &err);
+        if (!st) st = case_interp(env, &t, &p, &err);
+        if (!st) st = interp_run(p, env->step, &err);
+        mem_fail_never();
+        interp_close(p);
+        tape_drop(&t);
+        case_close(env);
+        CHECK_EQ(mem_live(), before);
+        if (st == LUCE_OK) break;
+        CHECK_EQ(st, LUCE_E_NOMEM);
+    }
+    case_list_drop(&l);
 }
