@@ -12,6 +12,10 @@ void product_f16_portable(const struct product *p);
 void product_bf16_portable(const struct product *p);
 void product_blocks_portable(const struct product *p);
 
+void product_f32_avx512(const struct product *p);
+void product_f16_avx512(const struct product *p);
+void product_bf16_avx512(const struct product *p);
+
 /* The formats multiplied as integers. */
 #define INTEGER_FORMATS(X)                                                                \
     X(q4_0, Q_Q4_0) X(q4_1, Q_Q4_1) X(q5_0, Q_Q5_0) X(q5_1, Q_Q5_1) X(q8_0, Q_Q8_0)       \
