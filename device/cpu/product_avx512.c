@@ -257,44 +257,53 @@ INLINE void direct(uint32_t format, int cols, const struct product *p, const uin
     for (int c = 0; c < cols; c++) _mm512_storeu_ps(y + c * LANES, acc[c]);
 }
 
-/* One block of n groups of k: `strips` strips by `cols` columns, both constants. y: [strip][column][lane],
- * one strip's columns `stride` floats after the other's. Codes of Q8_0 lie in the strip as they are used,
- * other formats' in the panel. */
-INLINE void tile(uint32_t format, int strips, int cols, const uint8_t *const strip[], struct group (*panel)[GROUPS],
-                 int n, const struct xblock *x, float *y, size_t stride)
+struct tile {
+    int strips, cols;                   /* constants where it is used */
+    const uint8_t *const *strip;        /* codes of Q8_0 lie in the strip as they are used, */
+    struct group (*panel)[GROUPS];      /* other formats' in the panel */
+    const struct xblock *x;
+};
+
+/* Adds part h of group i (the 16s of Q6_K have a scale each, other formats one part). */
+INLINE void tile_part(uint32_t format, const struct tile *t, int i, int h, __m512 acc[TILE_STRIPS][TILE_COLS])
 {
-    __m512 acc[TILE_STRIPS][TILE_COLS];
-    for (int s = 0; s < strips; s++)
-        for (int c = 0; c < cols; c++) acc[s][c] = _mm512_loadu_ps(y + (size_t)s * stride + c * LANES);
-    for (int i = 0; i < n; i++) {
-        if (format == Q_Q6_K) {
-            for (int c = 0; c < cols; c++)
-                for (int s = 0; s < strips; s++) acc[s][c] = add_group(format, &panel[s][i], x + c, i, acc[s][c]);
-            continue;
-        }
-        __m512i sum[TILE_STRIPS][TILE_COLS];
-        int shift = bias_shift(format);
-        for (int c = 0; c < cols; c++) {
-            __m512i from = _mm512_setzero_si512();
-            if (shift >= 0) from = _mm512_slli_epi32(_mm512_set1_epi32(x[c].neg[i]), (unsigned)shift);
-            for (int s = 0; s < strips; s++) sum[s][c] = from;
-        }
-        for (int j = 0; j < 8; j++)
-            for (int c = 0; c < cols; c++) {
-                __m512i v = four_x(x[c].q + i * GROUP + 4 * j);
-                for (int s = 0; s < strips; s++) sum[s][c] = _mm512_dpbusd_epi32(sum[s][c], format == Q_Q8_0 ? load(strip[s] + i * BYTES + j * VEC)
-                                                                            : panel[s][i].w[j], v);
-            }
-        for (int c = 0; c < cols; c++) {
-            __m512 d = _mm512_set1_ps(x[c].d[i]);
-            for (int s = 0; s < strips; s++) {
-                acc[s][c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[s][c]), _mm512_mul_ps(panel[s][i].scale[0], d), acc[s][c]);
-                if (has_offset(format)) acc[s][c] = _mm512_fmadd_ps(panel[s][i].offset, _mm512_set1_ps(x[c].s[i]), acc[s][c]);
-            }
+    __m512i sum[TILE_STRIPS][TILE_COLS];
+    int shift = bias_shift(format), parts = format == Q_Q6_K ? 2 : 1;
+    for (int c = 0; c < t->cols; c++) {
+        __m512i from = _mm512_setzero_si512();
+        if (parts == 2) from = _mm512_set1_epi32(t->x[c].half[2 * i + h] * -(1 << shift));
+        else if (shift >= 0) from = _mm512_slli_epi32(_mm512_set1_epi32(t->x[c].neg[i]), (unsigned)shift);
+        for (int s = 0; s < t->strips; s++) sum[s][c] = from;
+    }
+    for (int j = h * 8 / parts; j < (h + 1) * 8 / parts; j++) {
+        __m512i w[TILE_STRIPS];
+        for (int s = 0; s < t->strips; s++)
+            w[s] = format == Q_Q8_0 ? load(t->strip[s] + i * BYTES + j * VEC) : t->panel[s][i].w[j];
+        for (int c = 0; c < t->cols; c++) {
+            __m512i v = four_x(t->x[c].q + i * GROUP + 4 * j);
+            for (int s = 0; s < t->strips; s++) sum[s][c] = _mm512_dpbusd_epi32(sum[s][c], w[s], v);
         }
     }
-    for (int s = 0; s < strips; s++)
-        for (int c = 0; c < cols; c++) _mm512_storeu_ps(y + (size_t)s * stride + c * LANES, acc[s][c]);
+    for (int c = 0; c < t->cols; c++)
+        for (int s = 0; s < t->strips; s++) {
+            __m512 d = _mm512_mul_ps(t->panel[s][i].scale[h], _mm512_set1_ps(t->x[c].d[i]));
+            acc[s][c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[s][c]), d, acc[s][c]);
+            if (!has_offset(format)) continue;
+            acc[s][c] = _mm512_fmadd_ps(t->panel[s][i].offset, _mm512_set1_ps(t->x[c].s[i]), acc[s][c]);
+        }
+}
+
+/* One block of n groups of k. y: [strip][column][lane], one strip's columns `stride` floats after the
+ * other's. */
+INLINE void tile(uint32_t format, const struct tile *t, int n, float *y, size_t stride)
+{
+    __m512 acc[TILE_STRIPS][TILE_COLS];
+    for (int s = 0; s < t->strips; s++)
+        for (int c = 0; c < t->cols; c++) acc[s][c] = _mm512_loadu_ps(y + (size_t)s * stride + c * LANES);
+    for (int i = 0; i < n; i++)
+        for (int h = 0; h < (format == Q_Q6_K ? 2 : 1); h++) tile_part(format, t, i, h, acc);
+    for (int s = 0; s < t->strips; s++)
+        for (int c = 0; c < t->cols; c++) _mm512_storeu_ps(y + (size_t)s * stride + c * LANES, acc[s][c]);
 }
 
 /* Many columns: block of k by block, so that weights come from memory once and are unpacked once; all
@@ -319,13 +328,15 @@ INLINE void many(uint32_t format, int strips, const struct product *p, const uin
         for (int t = 0; t < tiles; t++) {
             int cols = (p->n_cols - c + tiles - t - 1) / (tiles - t);
             for (int s = 0; s < strips; s++) prefetch(strip[s] + bytes + (size_t)(t * lines) * VEC, lines);
+            struct tile it = { strips, cols, strip, panel, x + c };
+            float *at = y + c * LANES;
             switch (cols) {
-            case 1: tile(format, strips, 1, strip, panel, n, x + c, y + c * LANES, stride); break;
-            case 2: tile(format, strips, 2, strip, panel, n, x + c, y + c * LANES, stride); break;
-            case 3: tile(format, strips, 3, strip, panel, n, x + c, y + c * LANES, stride); break;
-            case 4: tile(format, strips, 4, strip, panel, n, x + c, y + c * LANES, stride); break;
-            case 5: tile(format, strips, 5, strip, panel, n, x + c, y + c * LANES, stride); break;
-            default: tile(format, strips, 6, strip, panel, n, x + c, y + c * LANES, stride); break;
+            case 1: it.cols = 1, tile(format, &it, n, at, stride); break;
+            case 2: it.cols = 2, tile(format, &it, n, at, stride); break;
+            case 3: it.cols = 3, tile(format, &it, n, at, stride); break;
+            case 4: it.cols = 4, tile(format, &it, n, at, stride); break;
+            case 5: it.cols = 5, tile(format, &it, n, at, stride); break;
+            default: it.cols = 6, tile(format, &it, n, at, stride); break;
             }
             c += cols;
         }
