@@ -33,6 +33,7 @@ const char *status_name(luce_status code)
         [LUCE_E_UNSUPPORTED] = "not supported",
         [LUCE_E_CANCELLED] = "cancelled",
         [LUCE_E_NUMERIC] = "result is not finite",
+        [LUCE_E_BUSY] = "busy",
     };
     return (unsigned)code < sizeof names / sizeof *names ? names[code] : "unknown status";
 }
