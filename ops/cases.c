@@ -78,7 +78,8 @@ static void random_block(struct case_env *env, const struct format *f, float std
 
 static void make_pool(struct case_env *env, const struct format *f, float std, uint8_t *pool)
 {
-    float values[QUANT_MOST];
+    float values[QUANT_MOST], ones[QUANT_MOST];
+    for (int j = 0; j < QUANT_MOST; j++) ones[j] = 1;
     for (int i = 0; i < POOL && !env->error.code; i++) {
         uint8_t *block = pool + (size_t)i * (size_t)f->bytes;
         if (!f->encode) {
@@ -86,7 +87,7 @@ static void make_pool(struct case_env *env, const struct format *f, float std, u
             continue;
         }
         for (int j = 0; j < f->block; j++) values[j] = std * case_normal(env);
-        f->encode(values, block, f->block, NULL);
+        f->encode(values, block, f->block, f->needs_importance ? ones : NULL);
     }
 }
 

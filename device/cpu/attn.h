@@ -1,0 +1,287 @@
+/* device/cpu/attn.h - ATTN over paged keys and values.
+ * A unit of work is up to 16 columns (rows times the query heads of one kv head) of one sequence, over
+ * all splits of 512 positions in turn or, in narrow programs, one split each, folded in order after a
+ * barrier. Inside a split, tiles of 64 positions (a page) are turned to f32 once for all columns; the
+ * softmax runs along with a maximum that only rises.
+ * Order, whatever the width: a score sums head dims upwards; a tile's weights sum in 16 lanes; values
+ * sum positions upwards; splits fold upwards. A bank row stands at the position that it would have:
+ * for a chain all columns share such tiles, for a tree each row builds its own. */
+
+enum { COLS = 16, SPLIT = 512 };
+
+struct attn_work {                      /* in the thread's scratch */
+    float kt[CPU_HEAD_MAX * PAGE];      /* [dim][position] */
+    float v[PAGE * CPU_HEAD_MAX];       /* [position][dim] */
+    float q[COLS * CPU_HEAD_MAX];       /* [column][dim] */
+    float acc[COLS * CPU_HEAD_MAX];     /* of the split */
+    float all[COLS * CPU_HEAD_MAX];     /* of the splits before */
+    float p[COLS * PAGE];
+    float top[COLS], sum[COLS], all_top[COLS], all_sum[COLS];
+};
+_Static_assert(sizeof(struct attn_work) <= CPU_SCRATCH, "fits the thread's scratch");
+
+struct attn_unit {
+    const struct attn_attr *a;
+    const struct device_cache *cache;
+    const struct kv_layer *layer;
+    const struct step *step;
+    const struct step_seq *seq;
+    int kv_head, first, n;              /* columns: row first / group.., see column() */
+    bool chain;                         /* bank row j stands at past + j for every row */
+    int row[COLS], head[COLS];          /* of the step; of all query heads */
+    int lo[COLS], hi[COLS];             /* visible positions, but not those in [gap, past) */
+    int gap[COLS];
+    int past;                           /* where bank rows begin; INT32_MAX in a wide step */
+};
+static const float LOWEST = -1e30f;
+
+INLINE bool is_chain(const struct step *s, const struct step_seq *q)
+{
+    for (int j = 0; j < q->n_rows; j++)
+        if (s->row[q->first_row + j].path != (j == 63 ? ~0ull : (2ull << j) - 1)) return false;
+    return true;
+}
+
+INLINE void unit_columns(struct attn_unit *u)
+{
+    int group = u->a->heads / u->a->kv_heads, window = u->a->window;
+    bool wide = u->step->head.wide;
+    u->past = wide ? INT32_MAX : u->seq->past;
+    for (int c = 0; c < u->n; c++) {
+        u->row[c] = u->seq->first_row + (u->first + c) / group;
+        u->head[c] = u->kv_head * group + (u->first + c) % group;
+        const struct step_row *r = &u->step->row[u->row[c]];
+        u->lo[c] = window && r->index - window + 1 > 0 ? r->index - window + 1 : 0;
+        u->gap[c] = r->see < u->past - 1 ? r->see + 1 : u->past;
+        u->hi[c] = wide ? r->see : u->past + __builtin_popcountll(r->path) - 1;
+    }
+}
+
+/* Bits of positions from..to (inclusive) of the tile at t. */
+INLINE uint64_t range_bits(int t, int from, int to)
+{
+    from = from > t ? from - t : 0;
+    to = to - t;
+    if (to < 0 || from > 63 || from > to) return 0;
+    uint64_t high = to >= 63 ? ~0ull : (2ull << to) - 1;
+    return high & (~0ull << from);
+}
+
+INLINE uint64_t visible_bits(const struct attn_unit *u, int c, int t)
+{
+    uint64_t see = range_bits(t, u->lo[c], u->hi[c]);
+    if (u->gap[c] < u->past && u->past != INT32_MAX) see &= ~range_bits(t, u->gap[c], u->past - 1);
+    return see;
+}
+
+/* Where position p of row `row` lies: a page and a place in it, or NULL. */
+INLINE const uint8_t *find_position(const struct attn_unit *u, int row, int p, int *place)
+{
+    if (p < u->past) {
+        *place = p % PAGE;
+        return page_of(u->cache, u->layer->kind, u->seq->slot, p);
+    }
+    int nth = p - u->past;
+    uint64_t path = u->step->row[row].path;
+    if (!u->chain)
+        for (int i = 0; i < nth; i++) path &= path - 1;
+    *place = u->chain ? nth : path ? __builtin_ctzll(path) : 0;
+    return bank_of(u->cache, u->layer->kind, u->seq->slot);
+}
+
+/* Keys and values of the tile's positions in `need`, as row `row` sees them; zero elsewhere. */
+static void K(attn_load)(const struct attn_unit *u, struct attn_work *w, int row, int t, uint64_t need)
+{
+    int dim = u->a->head_dim;
+    uint64_t k_at = kv_k_at(u->layer, u->kv_head), v_at = kv_v_at(u->layer, u->kv_head);
+    for (int i = 0; i < PAGE; i++) {
+        float k[CPU_HEAD_MAX], *v = w->v + i * dim;
+        int place = 0;
+        const uint8_t *page = need >> i & 1 ? find_position(u, row, t + i, &place) : NULL;
+        if (page) {
+            kv_decode(u->layer->k_format, dim, page + k_at, place, k);
+            kv_decode(u->layer->v_format, dim, page + v_at, place, v);
+        } else {
+            memset(k, 0, (size_t)dim * sizeof *k);
+            memset(v, 0, (size_t)dim * sizeof *v);
+        }
+        for (int d = 0; d < dim; d++) w->kt[d * PAGE + i] = k[d];
+    }
+}
+
+INLINE void column_tile(const struct attn_unit *u, struct attn_work *w, int c, uint64_t see)
+{
+    if (!see) return;
+    int dim = u->a->head_dim;
+    const float *q = w->q + c * dim;
+    float *p = w->p + c * PAGE, *acc = w->acc + c * dim, s[PAGE] = { 0 };
+    for (int d = 0; d < dim; d++)
+        for (int i = 0; i < PAGE; i++) s[i] = fmaf(w->kt[d * PAGE + i], q[d], s[i]);
+    float top = w->top[c];
+    for (int i = 0; i < PAGE; i++) {
+        s[i] *= u->a->scale;
+        if (u->a->softcap != 0.0f) s[i] = u->a->softcap * tanh_f32(s[i] / u->a->softcap);
+        if (see >> i & 1) top = !(s[i] <= top) ? s[i] : top;
+    }
+    float lanes[LANES] = { 0 };
+    for (int i = 0; i < PAGE; i++) {
+        float e = exp_f32(s[i] - top);
+        p[i] = see >> i & 1 ? e : 0.0f;
+    }
+    for (int i = 0; i < PAGE; i++) lanes[i % LANES] += p[i];
+    float f = exp_f32(w->top[c] - top);
+    w->top[c] = top;
+    w->sum[c] = w->sum[c] * f + tree_sum(lanes);
+    for (int d = 0; d < dim; d++) acc[d] *= f;
+    for (int i = 0; i < PAGE; i++)
+        for (int d = 0; d < dim; d++) acc[d] = fmaf(p[i], w->v[i * dim + d], acc[d]);
+}
+
+static void K(attn_tile)(const struct attn_unit *u, struct attn_work *w, int t)
+{
+    uint64_t see[COLS], any = 0;
+    for (int c = 0; c < u->n; c++) any |= see[c] = visible_bits(u, c, t);
+    if (!any) return;
+    if (u->chain || t + PAGE <= u->past) {
+        K(attn_load)(u, w, u->row[0], t, any);
+        for (int c = 0; c < u->n; c++) column_tile(u, w, c, see[c]);
+        return;
+    }
+    for (int c = 0; c < u->n; c++) {
+        if (!c || u->row[c] != u->row[c - 1]) K(attn_load)(u, w, u->row[c], t, see[c]);
+        column_tile(u, w, c, see[c]);
+    }
+}
+
+/* all = all and the split's result, in this order. */
+INLINE void fold(float *all_top, float *all_sum, float *all, float top, float sum, const float *acc, int dim)
+{
+    if (top == LOWEST) return;          /* sees nothing there: not even the sign of a zero changes */
+    float m = top > *all_top || top != top ? top : *all_top;
+    float a = exp_f32(*all_top - m), b = exp_f32(top - m);
+    *all_top = m;
+    *all_sum = *all_sum * a + sum * b;
+    for (int d = 0; d < dim; d++) all[d] = all[d] * a + acc[d] * b;
+}
+
+INLINE void write_out(float *o, float sum, const float *acc, int dim)
+{
+    float inverse = sum != 0.0f ? 1.0f / sum : 0.0f;
+    for (int d = 0; d < dim; d++) o[d] = acc[d] * inverse;
+}
+
+static void K(attn_split)(const struct attn_unit *u, struct attn_work *w, int split)
+{
+    int dim = u->a->head_dim;
+    for (int c = 0; c < u->n; c++) {
+        w->top[c] = LOWEST;
+        w->sum[c] = 0;
+    }
+    memset(w->acc, 0, (size_t)(u->n * dim) * sizeof(float));
+    for (int t = split * SPLIT; t < (split + 1) * SPLIT; t += PAGE) K(attn_tile)(u, w, t);
+}
+
+/* Splits that some column of the unit sees: [*from, *to). */
+INLINE void unit_splits(const struct attn_unit *u, int *from, int *to)
+{
+    int lo = INT32_MAX, hi = -1;
+    for (int c = 0; c < u->n; c++) {
+        lo = u->lo[c] < lo ? u->lo[c] : lo;
+        hi = u->hi[c] > hi ? u->hi[c] : hi;
+    }
+    *from = hi < 0 ? 0 : lo / SPLIT;
+    *to = hi < 0 ? 0 : hi / SPLIT + 1;
+}
+
+/* Where the partial result of a row, head and split lies: dim values, then top and sum. */
+INLINE float *partial_at(const struct run *r, const struct attn_attr *a, int row, int head, int split)
+{
+    size_t at = ((size_t)row * (size_t)a->heads + (size_t)head) * (size_t)r->program->n_splits + (size_t)split;
+    return r->program->partial + at * (size_t)(a->head_dim + 2);
+}
+
+/* split < 0: all of them in turn. */
+static void K(attn_unit)(const struct run *r, const struct job *j, struct attn_unit *u, int split, int thread)
+{
+    struct attn_work *w = (struct attn_work *)scratch_of(r, thread);
+    int dim = u->a->head_dim, from, to;
+    unit_splits(u, &from, &to);
+    if (split >= 0 && (split < from || split >= to)) return;
+    for (int c = 0; c < u->n; c++)
+        memcpy(w->q + c * dim, (const float *)j->in[0] + (int64_t)u->row[c] * j->cols + u->head[c] * dim,
+               (size_t)dim * sizeof(float));
+    if (split >= 0) {
+        K(attn_split)(u, w, split);
+        for (int c = 0; c < u->n; c++) {
+            float *at = partial_at(r, u->a, u->row[c], u->head[c], split);
+            memcpy(at, w->acc + c * dim, (size_t)dim * sizeof *at);
+            at[dim] = w->top[c];
+            at[dim + 1] = w->sum[c];
+        }
+        return;
+    }
+    for (int c = 0; c < u->n; c++) {
+        w->all_top[c] = LOWEST;
+        w->all_sum[c] = 0;
+    }
+    memset(w->all, 0, (size_t)(u->n * dim) * sizeof(float));
+    for (int s = from; s < to; s++) {
+        K(attn_split)(u, w, s);
+        for (int c = 0; c < u->n; c++)
+            fold(&w->all_top[c], &w->all_sum[c], w->all + c * dim, w->top[c], w->sum[c], w->acc + c * dim, dim);
+    }
+    for (int c = 0; c < u->n; c++)
+        write_out((float *)j->out[0] + (int64_t)u->row[c] * j->out_cols + u->head[c] * dim, w->all_sum[c],
+                  w->all + c * dim, dim);
+}
+
+/* Folds the partial results of one row and head. */
+static void K(attn_fold)(const struct run *r, const struct job *j, struct attn_unit *u)
+{
+    int dim = u->a->head_dim, from, to;
+    unit_splits(u, &from, &to);
+    float top = LOWEST, sum = 0, all[CPU_HEAD_MAX];
+    memset(all, 0, sizeof all);
+    for (int s = from; s < to; s++) {
+        const float *at = partial_at(r, u->a, u->row[0], u->head[0], s);
+        fold(&top, &sum, all, at[dim], at[dim + 1], at, dim);
+    }
+    write_out((float *)j->out[0] + (int64_t)u->row[0] * j->out_cols + u->head[0] * dim, sum, all, dim);
+}
+
+static void K(attn)(const struct job *j, const struct run *r, int thread)
+{
+    const struct step *s = r->step;
+    struct attn_unit u = { .a = j->call->attr, .cache = r->program->cache, .step = s,
+                           .layer = &r->program->cache->layout->layer[j->call->layer] };
+    int group = u.a->heads / u.a->kv_heads, splits = r->program->n_splits, each = splits ? splits : 1, base = 0;
+    int mine = atomic_fetch_add_explicit(j->next, 1, memory_order_relaxed);
+    for (int i = 0; i < s->head.n_seqs; i++) {
+        u.seq = &s->seq[i];
+        if (!u.seq->n_rows) continue;
+        u.chain = s->head.wide || is_chain(s, u.seq);
+        int cols = u.seq->n_rows * group, tiles = (cols + COLS - 1) / COLS, n = tiles * u.a->kv_heads * each;
+        for (; mine < base + n; mine = atomic_fetch_add_explicit(j->next, 1, memory_order_relaxed)) {
+            int at = mine - base;
+            u.kv_head = at / each % u.a->kv_heads;
+            u.first = (tiles - 1 - at / each / u.a->kv_heads) * COLS;    /* the longest first */
+            u.n = cols - u.first < COLS ? cols - u.first : COLS;
+            unit_columns(&u);
+            K(attn_unit)(r, j, &u, splits ? at % each : -1, thread);
+        }
+        base += n;
+    }
+    if (!splits) return;
+    pool_barrier(r->cpu->pool, thread);
+    int64_t from, to;
+    pool_share((int64_t)r->rows[j->rows] * u.a->heads, thread, r->n_threads, &from, &to);
+    for (int64_t i = from; i < to; i++) {
+        int row = (int)(i / u.a->heads), head = (int)(i % u.a->heads);
+        u.seq = &s->seq[s->row[row].seq];
+        u.kv_head = head / group;
+        u.first = (row - u.seq->first_row) * group + head % group;
+        u.n = 1;
+        unit_columns(&u);
+        K(attn_fold)(r, j, &u);
+    }
+}

@@ -1,0 +1,20 @@
+/* device/cpu/gate.h - GATE: act(left half) * right half. Columns of all rows are shared out in pieces
+ * of 256. */
+
+static void K(gate)(const struct job *j, const struct run *r, int thread)
+{
+    const struct gate_attr *a = j->call->attr;
+    int n = j->out_cols, pieces = (n + SUPER - 1) / SUPER;
+    int64_t from, to;
+    pool_share((int64_t)r->rows[j->rows] * pieces, thread, r->n_threads, &from, &to);
+    for (int64_t i = from; i < to; i++) {
+        int64_t row = i / pieces;
+        int at = (int)(i % pieces) * SUPER, m = n - at < SUPER ? n - at : SUPER;
+        const float *g = (const float *)j->in[0] + row * j->cols + at, *u = g + n;
+        float *y = (float *)j->out[0] + row * n + at;
+        if (a->act == ACT_SILU)
+            for (int c = 0; c < m; c++) y[c] = silu_f32(g[c]) * u[c];
+        else
+            for (int c = 0; c < m; c++) y[c] = gelu_tanh_f32(g[c]) * u[c];
+    }
+}

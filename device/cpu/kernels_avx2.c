@@ -1,0 +1,12 @@
+/* device/cpu/kernels_avx2.c - the op bodies for AVX2 and FMA, and that row of kernels. */
+#include "device/cpu/measure.h"
+#include "device/cpu/product.h"
+
+#define K(name) name##_avx2
+#include "device/cpu/table.h"
+
+const struct kernels kernels_avx2 = {
+    .isa = ISA_AVX2, .name = "avx2", .op = OP_KERNELS, .quantise = QUANTISE_KERNELS,
+    .int8 = { probe_int8_avx2, PROBE_INT8_OPS }, .f32 = { probe_f32_avx2, PROBE_F32_OPS },
+    .read = { read_avx2 },
+};

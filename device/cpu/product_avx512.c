@@ -1,0 +1,284 @@
+/* device/cpu/product_avx512.c - strip products of the integer formats with AVX-512 VNNI.
+ *
+ * One VPDPBUSD multiplies 16 rows by 4 k of one column. A group of 32 k is unpacked to 8 vectors of
+ * unsigned codes once for up to 8 columns, whose sums stay in registers; the offset of the codes is the
+ * start value of the integer sum. Per group and column: 8 VPDPBUSD, a conversion, a product of scales, a
+ * fused multiply-add (and one more for formats with offsets).
+ * For more than 8 columns a block of 256 k of two strips is unpacked into a panel in the first-level
+ * cache, and 2 strips x 6 columns are multiplied at a time, so that a broadcast of x serves two strips.
+ * The order of sums is that of product.c: per group, upwards. */
+#include <immintrin.h>
+#include <string.h>
+
+#include "device/cpu/product.h"
+#include "device/cpu/strips.h"
+#include "quant/blocks.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { DIRECT_COLS = 8, PANEL_STRIPS = 2, PANEL_COLS = 6, AHEAD = 2048 };
+
+/* What a group of a format looks like unpacked. */
+struct group {
+    __m512i w[8];
+    __m512  scale[2], offset;
+};
+
+INLINE __m512i load(const void *at)
+{
+    return _mm512_loadu_si512(at);
+}
+
+INLINE __m512 load_f16(const uint8_t *at)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)at));
+}
+
+INLINE __m512 from_u8(__m128i v)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(v));
+}
+
+INLINE __m128i load16(const uint8_t *at)
+{
+    return _mm_loadu_si128((const __m128i *)at);
+}
+
+INLINE void nibbles(const uint8_t *at, struct group *g)
+{
+    const __m512i low = _mm512_set1_epi8(15);
+    for (int j = 0; j < 4; j++) {
+        __m512i v = load(at + j * VEC);
+        g->w[j] = _mm512_and_si512(v, low);
+        g->w[j + 4] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
+    }
+}
+
+INLINE void by_table(const uint8_t *at, const int8_t values[16], struct group *g)
+{
+    const __m512i table = _mm512_xor_si512(_mm512_broadcast_i32x4(load16((const uint8_t *)values)),
+                                           _mm512_set1_epi8((char)0x80));
+    nibbles(at, g);
+    for (int j = 0; j < 8; j++) g->w[j] = _mm512_shuffle_epi8(table, g->w[j]);
+}
+
+/* Bit j of each byte becomes bit 4 of vector j. */
+INLINE void fifth_bits(const uint8_t *at, struct group *g)
+{
+    const __m512i bit = _mm512_set1_epi8(16);
+    __m512i v = load(at);
+    for (int j = 0; j < 8; j++) {
+        __m512i b = j < 4 ? _mm512_slli_epi16(v, 4 - j) : _mm512_srli_epi16(v, j - 4);
+        g->w[j] = _mm512_ternarylogic_epi64(g->w[j], b, bit, 0xf8);     /* w | (b & bit) */
+    }
+}
+
+/* Scales of group i of Q4_K and Q5_K; `at` is their section from d on. */
+INLINE void k_scales(const uint8_t *at, int i, struct group *g)
+{
+    const uint8_t *low = at + Q4K_LOW - Q4K_D + i * LANES, *high = at + Q4K_HIGH - Q4K_D + i % 4 * LANES;
+    const __m128i four = _mm_set1_epi8(15), two = _mm_set1_epi8(0x30);
+    __m128i l = load16(low), h = load16(high);
+    if (i >= 4) h = _mm_srli_epi16(h, 4);
+    __m128i sc = _mm_or_si128(_mm_and_si128(l, four), _mm_and_si128(_mm_slli_epi16(h, 4), two));
+    __m128i m = _mm_or_si128(_mm_and_si128(_mm_srli_epi16(l, 4), four), _mm_and_si128(_mm_slli_epi16(h, 2), two));
+    g->scale[0] = _mm512_mul_ps(load_f16(at), from_u8(sc));
+    g->offset = _mm512_xor_ps(_mm512_mul_ps(load_f16(at + F16S), from_u8(m)), _mm512_set1_ps(-0.0f));
+}
+
+/* Unpacks group i of a block of n groups. `format` is a constant: one branch is compiled. */
+INLINE void unpack(uint32_t format, const uint8_t *block, int n, int i, struct group *g)
+{
+    switch (format) {
+    case Q_Q4_0:
+        nibbles(block + i * NIBBLES, g);
+        g->scale[0] = load_f16(block + n * NIBBLES + i * F16S);
+        break;
+    case Q_IQ4_NL:
+        by_table(block + i * NIBBLES, iq4nl_values, g);
+        g->scale[0] = load_f16(block + n * NIBBLES + i * F16S);
+        break;
+    case Q_Q4_1:
+        nibbles(block + i * NIBBLES, g);
+        g->scale[0] = load_f16(block + n * NIBBLES + i * F16S);
+        g->offset = load_f16(block + n * NIBBLES + (n + i) * F16S);
+        break;
+    case Q_Q5_0:
+        nibbles(block + i * NIBBLES, g);
+        fifth_bits(block + n * NIBBLES + i * VEC, g);
+        g->scale[0] = load_f16(block + n * (NIBBLES + VEC) + i * F16S);
+        break;
+    case Q_Q5_1:
+        nibbles(block + i * NIBBLES, g);
+        fifth_bits(block + n * NIBBLES + i * VEC, g);
+        g->scale[0] = load_f16(block + n * (NIBBLES + VEC) + i * F16S);
+        g->offset = load_f16(block + n * (NIBBLES + VEC) + (n + i) * F16S);
+        break;
+    case Q_Q8_0:
+        for (int j = 0; j < 8; j++) g->w[j] = load(block + i * BYTES + j * VEC);
+        g->scale[0] = load_f16(block + n * BYTES + i * F16S);
+        break;
+    case Q_MXFP4: {
+        by_table(block + i * NIBBLES, fp4_values, g);
+        __m512i e = _mm512_cvtepu8_epi32(load16(block + n * NIBBLES + i * LANES));
+        __m512i one = _mm512_set1_epi32(1);
+        __mmask16 small = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
+        __m512i s = _mm512_slli_epi32(_mm512_sub_epi32(e, one), 23);
+        s = _mm512_mask_sllv_epi32(s, small, _mm512_set1_epi32(0x00200000), e);
+        g->scale[0] = _mm512_castsi512_ps(s);
+        break;
+    }
+    case Q_Q4_K:
+        nibbles(block + i * NIBBLES, g);
+        k_scales(block + Q4K_D, i, g);
+        break;
+    case Q_Q5_K:
+        nibbles(block + i * NIBBLES, g);
+        fifth_bits(block + Q5K_BIT + i * VEC, g);
+        k_scales(block + Q5K_D, i, g);
+        break;
+    case Q_Q6_K:
+        nibbles(block + i * NIBBLES, g);
+        for (int h = 0; h < 2; h++) {
+            const __m512i two = _mm512_set1_epi8(0x30);
+            __m512i v = load(block + Q6K_BITS + (2 * i + h) * VEC);
+            for (int j = 0; j < 4; j++) {
+                __m512i b = j < 2 ? _mm512_slli_epi16(v, 4 - 2 * j) : _mm512_srli_epi16(v, 2 * j - 4);
+                g->w[4 * h + j] = _mm512_ternarylogic_epi64(g->w[4 * h + j], b, two, 0xf8);
+            }
+            __m512i sc = _mm512_cvtepi8_epi32(load16(block + Q6K_SCALES + (2 * i + h) * LANES));
+            g->scale[h] = _mm512_mul_ps(load_f16(block + Q6K_D), _mm512_cvtepi32_ps(sc));
+        }
+        break;
+    default: {      /* Q_IQ4_XS */
+        by_table(block + i * NIBBLES, iq4nl_values, g);
+        __m128i l = load16(block + IQ4XS_LOW + i % 4 * LANES), h = load16(block + IQ4XS_HIGH + i / 4 * LANES);
+        if (i >= 4) l = _mm_srli_epi16(l, 4);
+        l = _mm_and_si128(l, _mm_set1_epi8(15));
+        h = _mm_slli_epi16(_mm_and_si128(_mm_srli_epi16(h, 2 * (i % 4)), _mm_set1_epi8(3)), 4);
+        __m128i s = _mm_sub_epi8(_mm_or_si128(l, h), _mm_set1_epi8(32));
+        g->scale[0] = _mm512_mul_ps(load_f16(block + IQ4XS_D), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(s)));
+        break;
+    }
+    }
+}
+
+INLINE int bias_shift(uint32_t format)
+{
+    switch (format) {
+    case Q_Q4_0: return 3;
+    case Q_Q5_0: return 4;
+    case Q_Q6_K: return 5;
+    case Q_Q8_0:
+    case Q_IQ4_NL:
+    case Q_IQ4_XS:
+    case Q_MXFP4: return 7;
+    default: return -1;
+    }
+}
+
+INLINE bool has_offset(uint32_t format)
+{
+    return format == Q_Q4_1 || format == Q_Q5_1 || format == Q_Q4_K || format == Q_Q5_K;
+}
+
+INLINE __m512i four_x(const int8_t *x)
+{
+    int32_t v;
+    memcpy(&v, x, 4);
+    return _mm512_set1_epi32(v);
+}
+
+/* Adds group i times column x to acc. */
+INLINE __m512 add_group(uint32_t format, const struct group *g, const struct xblock *x, int i, __m512 acc)
+{
+    int shift = bias_shift(format);
+    const int8_t *q = x->q + i * GROUP;
+    if (format == Q_Q6_K) {
+        for (int h = 0; h < 2; h++) {
+            __m512i sum = _mm512_set1_epi32(-x->half[2 * i + h] * 32);
+            for (int j = 0; j < 4; j++) sum = _mm512_dpbusd_epi32(sum, g->w[4 * h + j], four_x(q + 16 * h + 4 * j));
+            __m512 s = _mm512_mul_ps(g->scale[h], _mm512_set1_ps(x->d[i]));
+            acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), s, acc);
+        }
+        return acc;
+    }
+    __m512i sum = _mm512_setzero_si512();
+    if (shift >= 0) sum = _mm512_slli_epi32(_mm512_set1_epi32(x->neg[i]), (unsigned)shift);
+    for (int j = 0; j < 8; j++) sum = _mm512_dpbusd_epi32(sum, g->w[j], four_x(q + 4 * j));
+    __m512 s = _mm512_mul_ps(g->scale[0], _mm512_set1_ps(x->d[i]));
+    acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), s, acc);
+    if (has_offset(format)) acc = _mm512_fmadd_ps(g->offset, _mm512_set1_ps(x->s[i]), acc);
+    return acc;
+}
+
+INLINE size_t block_bytes(uint32_t format, int groups)
+{
+    switch (format) {
+    case Q_Q4_0:
+    case Q_IQ4_NL: return (size_t)groups * LANES * 18;
+    case Q_Q4_1: return (size_t)groups * LANES * 20;
+    case Q_Q5_0: return (size_t)groups * LANES * 22;
+    case Q_Q5_1: return (size_t)groups * LANES * 24;
+    case Q_Q8_0: return (size_t)groups * LANES * 34;
+    case Q_MXFP4: return (size_t)groups * LANES * 17;
+    case Q_Q4_K: return Q4K_SIZE;
+    case Q_Q5_K: return Q5K_SIZE;
+    case Q_Q6_K: return Q6K_SIZE;
+    default: return IQ4XS_SIZE;
+    }
+}
+
+INLINE void prefetch(const uint8_t *at, int lines)
+{
+    for (int i = 0; i < lines; i++) _mm_prefetch((const char *)at + i * VEC, _MM_HINT_T0);
+}
+
+/* One strip, a constant number of columns, straight from the packed block. */
+INLINE void direct(uint32_t format, int cols, const struct product *p, const uint8_t *strip, int first, float *y)
+{
+    int64_t in = p->w->in;
+    const struct xblock *x = (const struct xblock *)p->x + p->first_col + first;
+    __m512 acc[DIRECT_COLS];
+    for (int c = 0; c < cols; c++) acc[c] = _mm512_setzero_ps();
+    for (int64_t k = 0; k < in; k += SUPER, x += p->n_rows) {
+        int n = in - k < SUPER ? (int)(in - k) / GROUP : GROUPS;
+        int lines = (int)(block_bytes(format, GROUPS) / GROUPS + VEC - 1) / VEC;
+#pragma GCC unroll 8
+        for (int i = 0; i < GROUPS; i++) {
+            if (i >= n) break;
+            struct group g;
+            prefetch(strip + AHEAD + i * lines * VEC, lines);
+            unpack(format, strip, n, i, &g);
+            for (int c = 0; c < cols; c++) acc[c] = add_group(format, &g, x + c, i, acc[c]);
+        }
+        strip += block_bytes(format, n);
+    }
+    for (int c = 0; c < cols; c++) _mm512_storeu_ps(y + c * LANES, acc[c]);
+}
+
+INLINE void product(uint32_t format, const struct product *p)
+{
+    for (int s = 0; s < p->n_strips; s++) {
+        const uint8_t *strip = p->strip + (size_t)s * p->w->strip_bytes;
+        float *y = p->y + (size_t)s * (size_t)p->n_cols * LANES;
+        for (int c = 0; c < p->n_cols; c += DIRECT_COLS, y += DIRECT_COLS * LANES)
+            switch (p->n_cols - c) {
+            case 1: direct(format, 1, p, strip, c, y); break;
+            case 2: direct(format, 2, p, strip, c, y); break;
+            case 3: direct(format, 3, p, strip, c, y); break;
+            case 4: direct(format, 4, p, strip, c, y); break;
+            case 5: direct(format, 5, p, strip, c, y); break;
+            case 6: direct(format, 6, p, strip, c, y); break;
+            case 7: direct(format, 7, p, strip, c, y); break;
+            default: direct(format, 8, p, strip, c, y); break;
+            }
+    }
+}
+
+#define PRODUCT(name, format)                                                             \
+    void product_##name##_avx512(const struct product *p)                                 \
+    {                                                                                     \
+        product(format, p);                                                               \
+    }
+INTEGER_FORMATS(PRODUCT)

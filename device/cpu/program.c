@@ -1,0 +1,335 @@
+/* device/cpu/program.c - a tape as a list of jobs with resolved addresses, and its replay. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "device/cpu/cpu.h"
+
+enum { ALIGN = 256, SPLIT_ROWS = 8, SPLIT_POSITIONS = 512 };
+
+/* Builds a program in two passes over the same code: the first counts jobs and bytes (program->jobs is
+ * NULL), the second fills in. */
+struct build {
+    struct cpu *cpu;
+    struct program *p;
+    const struct tape *t;
+    int n_jobs, n_ropes;
+    size_t x_bytes[X_COUNT], partial_bytes, rope_bytes;
+    int x_holds[X_COUNT];               /* id of the value whose form is in the shared buffer */
+};
+
+static int rows_of(const struct build *b, enum domain d)
+{
+    return b->p->plan->bucket.rows[d];
+}
+
+static size_t rounded(size_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static void *value_at(const struct build *b, struct val v)
+{
+    return v.id && b->p->memory ? b->p->memory + b->p->plan->offset[v.id] : NULL;
+}
+
+static void add_job(struct build *b, struct job job)
+{
+    if (b->p->jobs) {
+        job.next = &b->p->next[b->n_jobs];
+        b->p->jobs[b->n_jobs] = job;
+    }
+    b->n_jobs++;
+}
+
+static struct job job_of(const struct build *b, const struct call *c, int index)
+{
+    struct job j = { .run = b->cpu->kernels.op[c->op], .call = c, .index = index, .last = true,
+                     .rows = c->shape[0].rows, .out_cols = c->shape[0].cols };
+    for (int i = 0; i < c->n_in; i++) j.in[i] = value_at(b, c->in[i]);
+    for (int i = 0; i < c->n_out; i++) j.out[i] = value_at(b, c->out[i]);
+    if (c->n_in) j.cols = tape_shape(b->t, c->in[0]).cols;
+    return j;
+}
+
+/* The forms of the input that the call's matrices read, each made unless it is there already. */
+static void add_forms(struct build *b, struct job *j)
+{
+    const struct linear_attr *a = j->call->attr;
+    int id = j->call->in[0].id;
+    j->x[X_F32] = j->in[0];
+    for (int i = 0; i < a->n_mat; i++) {
+        enum xkind kind = packed_of(j->call->w[W_LINEAR_MAT + i])->strips_as->x;
+        if (kind == X_F32) continue;
+        j->x[kind] = b->p->x[kind];
+        if (b->x_holds[kind] == id) continue;
+        b->x_holds[kind] = id;
+        size_t rows = (size_t)rows_of(b, j->rows), cols = (size_t)j->cols;
+        size_t bytes = kind == X_Q8 ? rows * ((cols + SUPER - 1) / SUPER) * sizeof(struct xblock)
+                                    : rows * ((cols + 1) / 2) * 4;
+        if (bytes > b->x_bytes[kind]) b->x_bytes[kind] = bytes;
+        struct job q = *j;
+        q.run = b->cpu->kernels.quantise[kind];
+        q.last = false;
+        add_job(b, q);
+    }
+}
+
+/* The table of angles for a call's frequencies, made at the start of the program. */
+static const struct rope_table *rope_for(struct build *b, const struct call *c)
+{
+    const struct rope_kv_attr *a = c->attr;
+    if (a->layout == ROPE_NONE) return NULL;
+    struct rope_table t = { .freq = c->w[W_QKV_FREQ], .pairs = a->rope_dims / 2,
+                            .magnitude = a->magnitude != 0.0f ? a->magnitude : 1.0f };
+    for (int i = 0; i < b->n_ropes && b->p->ropes; i++) {
+        const struct rope_table *o = &b->p->ropes[i];
+        if (o->freq == t.freq && o->pairs == t.pairs && o->magnitude == t.magnitude) return o;
+    }
+    return NULL;
+}
+
+static void add_ropes(struct build *b)
+{
+    for (int i = 0; i < b->t->n_calls; i++) {
+        const struct call *c = &b->t->calls[i];
+        if (c->op != OP_ROPE_KV) continue;
+        const struct rope_kv_attr *a = c->attr;
+        if (a->layout == ROPE_NONE || rope_for(b, c)) continue;
+        struct rope_table *t = &b->p->ropes[b->n_ropes++];
+        *t = (struct rope_table){ .freq = c->w[W_QKV_FREQ], .pairs = a->rope_dims / 2,
+                                  .magnitude = a->magnitude != 0.0f ? a->magnitude : 1.0f };
+        b->rope_bytes += rounded((size_t)rows_of(b, DOM_ROWS) * (size_t)t->pairs * 2 * sizeof(float));
+    }
+}
+
+static void add_calls(struct build *b)
+{
+    b->n_jobs = 0;
+    memset(b->x_holds, 0, sizeof b->x_holds);
+    for (int i = 0; i < b->n_ropes; i++)
+        add_job(b, (struct job){ .run = job_rope_table, .index = -1, .rope = &b->p->ropes[i] });
+    for (int i = 0; i < b->t->n_calls; i++) {
+        const struct call *c = &b->t->calls[i];
+        struct job j = job_of(b, c, i);
+        if (c->op == OP_LINEAR) add_forms(b, &j);
+        if (c->op == OP_ROPE_KV) j.rope = rope_for(b, c);
+        if (c->op == OP_ATTN && b->p->n_splits) {
+            const struct attn_attr *a = c->attr;
+            size_t bytes = (size_t)rows_of(b, DOM_ROWS) * (size_t)a->heads * (size_t)b->p->n_splits *
+                           (size_t)(a->head_dim + 2) * sizeof(float);
+            if (bytes > b->partial_bytes) b->partial_bytes = bytes;
+        }
+        add_job(b, j);
+    }
+}
+
+/* Domains that some value has rows of: a step may have more sequences than the bucket's rows as long as
+ * no value is counted by them. */
+static void note_domains(struct program *p)
+{
+    for (int i = 1; i < p->tape->n_values; i++) p->uses[p->tape->values[i].shape.rows] = true;
+}
+
+static luce_status check_calls(const struct build *b, luce_error *err)
+{
+    for (int i = 0; i < b->t->n_calls; i++) {
+        const struct call *c = &b->t->calls[i];
+        const char *name = op_defs[c->op]->name;
+        if (!b->cpu->kernels.op[c->op])
+            return fail(err, LUCE_E_UNSUPPORTED, "cpu: no kernel for call %d, %s", i, name);
+        if ((c->op == OP_ATTN || c->op == OP_ROPE_KV) && !b->p->cache)
+            return fail(err, LUCE_E_ARG, "cpu: call %d, %s, needs a cache", i, name);
+        for (int k = 0; k < c->n_w; k++)
+            if (c->w[k] && !c->w[k]->dev)
+                return fail(err, LUCE_E_ARG, "cpu: call %d, %s: weight %s was not uploaded", i, name, c->w[k]->name);
+    }
+    return LUCE_OK;
+}
+
+/* Memory of a cache's programs: a block that is large enough already, or a new one. */
+static uint8_t *share_block(struct device_cache *c, size_t bytes)
+{
+    for (struct shared_block *b = c->blocks; b; b = b->next)
+        if (b->bytes >= bytes) return b->at;
+    struct shared_block *b = mem_zero(sizeof *b);
+    if (!b) return NULL;
+    b->at = mem_aligned(bytes, ALIGN);
+    if (!b->at) {
+        mem_free(b);
+        return NULL;
+    }
+    b->bytes = bytes;
+    b->next = c->blocks;
+    c->blocks = b;
+    return b->at;
+}
+
+static bool place(struct build *b)
+{
+    struct program *p = b->p;
+    size_t at = rounded(p->plan->bytes), x_at[X_COUNT];
+    for (int k = 0; k < X_COUNT; k++) {
+        x_at[k] = at;
+        at += rounded(b->x_bytes[k]);
+    }
+    size_t partial = at, ropes = partial + rounded(b->partial_bytes);
+    size_t all = ropes + b->rope_bytes + ALIGN;
+    p->memory = p->cache ? share_block(p->cache, all) : mem_aligned(all, ALIGN);
+    if (!p->memory) return false;
+    for (int k = 0; k < X_COUNT; k++) p->x[k] = p->memory + x_at[k];
+    p->partial = (float *)(p->memory + partial);
+    for (int i = 0; i < b->n_ropes; i++) {
+        p->ropes[i].at = (float *)(p->memory + ropes);
+        ropes += rounded((size_t)rows_of(b, DOM_ROWS) * (size_t)p->ropes[i].pairs * 2 * sizeof(float));
+    }
+    return true;
+}
+
+/* Splits of the longest sequence, when the step is so narrow that heads alone cannot feed the threads. */
+static int splits_of(const struct cpu *cpu, const struct program *p)
+{
+    if (!p->cache || cpu->n_threads == 1 || p->plan->bucket.rows[DOM_ROWS] > SPLIT_ROWS) return 0;
+    int pages = 0;
+    for (int k = 0; k < p->cache->layout->n_kinds; k++)
+        pages = p->cache->max_pages[k] > pages ? p->cache->max_pages[k] : pages;
+    return (pages * PAGE + NARROW_ROWS + SPLIT_POSITIONS - 1) / SPLIT_POSITIONS;
+}
+
+luce_status cpu_compile(struct device *d, struct program **out, const struct tape *t, const struct plan *plan,
+                        struct device_cache *c, luce_error *err)
+{
+    *out = NULL;
+    struct program *p = mem_zero(sizeof *p);
+    if (!p) return fail(err, LUCE_E_NOMEM, "out of memory for a program");
+    *p = (struct program){ .tape = t, .plan = plan, .cache = c };
+    struct build b = { .cpu = (struct cpu *)d, .p = p, .t = t };
+    note_domains(p);
+    luce_status st = check_calls(&b, err);
+    if (st) goto bad;
+    st = fail(NULL, LUCE_E_NOMEM, "-");
+    p->n_splits = splits_of(b.cpu, p);
+    p->ropes = mem_array((size_t)t->n_calls + 1, sizeof *p->ropes);
+    if (!p->ropes) goto bad;
+    add_ropes(&b);
+    p->n_ropes = b.n_ropes;
+    add_calls(&b);
+    p->n_jobs = b.n_jobs;
+    struct job *jobs = mem_array((size_t)b.n_jobs + 1, sizeof *jobs);
+    p->next = mem_array((size_t)b.n_jobs + 1, sizeof *p->next);
+    p->jobs = jobs;
+    if (!jobs || !p->next || !place(&b)) goto bad;
+    add_calls(&b);
+    *out = p;
+    return LUCE_OK;
+bad:
+    if (st == LUCE_E_NOMEM) fail(err, LUCE_E_NOMEM, "out of memory for a program of %d calls", t->n_calls);
+    cpu_program_close(d, p);
+    return st;
+}
+
+void cpu_program_close(struct device *d, struct program *p)
+{
+    (void)d;
+    if (!p) return;
+    if (!p->cache) mem_free(p->memory);
+    mem_free(p->jobs);
+    mem_free(p->next);
+    mem_free(p->ropes);
+    mem_free(p);
+}
+
+static void walk(void *arg, int thread, int n_threads)
+{
+    (void)n_threads;
+    const struct run *r = arg;
+    const struct program *p = r->program;
+    for (int i = 0; i < p->n_jobs; i++) {
+        p->jobs[i].run(&p->jobs[i], r, thread);
+        if (i + 1 < p->n_jobs) pool_barrier(r->cpu->pool, thread);
+    }
+}
+
+struct single {
+    const struct run *run;
+    const struct job *job;
+};
+
+static void walk_one(void *arg, int thread, int n_threads)
+{
+    (void)n_threads;
+    const struct single *s = arg;
+    s->job->run(s->job, s->run, thread);
+}
+
+static void run_traced(struct run *r, trace_fn trace, void *context)
+{
+    uint64_t start = clock_ns();
+    for (int i = 0; i < r->program->n_jobs; i++) {
+        struct single s = { r, &r->program->jobs[i] };
+        pool_run(r->cpu->pool, walk_one, &s);
+        if (!s.job->last) continue;
+        uint64_t end = clock_ns();
+        size_t bytes = (size_t)r->rows[s.job->rows] * (size_t)s.job->out_cols * 4;
+        trace(context, &(struct trace){ .tape = r->program->tape, .call = s.job->call, .index = s.job->index,
+                                        .seconds = (double)(end - start) * 1e-9,
+                                        .hash = hash_bytes(s.job->out[0], bytes, 0) });
+        start = clock_ns();
+    }
+}
+
+luce_status cpu_run(struct device *d, struct program *p, const struct step *s, trace_fn trace, void *context,
+                    luce_error *err)
+{
+    struct run r = { .cpu = (struct cpu *)d, .program = p, .step = s,
+                     .rows = { [DOM_ROWS] = s->head.n_rows, [DOM_OUT] = s->head.n_out,
+                               [DOM_CTX] = s->head.n_ctx, [DOM_SEQS] = s->head.n_seqs } };
+    r.n_threads = r.cpu->n_threads;
+    for (int i = 0; i < DOM_COUNT; i++)
+        if (r.rows[i] < 0 || (p->uses[i] && r.rows[i] > p->plan->bucket.rows[i]))
+            return fail(err, LUCE_E_ARG, "step: %d rows in domain %d, the program has room for %d", r.rows[i], i,
+                        p->plan->bucket.rows[i]);
+    if (p->cache) {
+        luce_status st = cache_edit(p->cache, s, err);
+        if (st) return st;
+    }
+    for (int i = 0; i < p->n_jobs; i++) atomic_store_explicit(&p->next[i], 0, memory_order_relaxed);
+    if (trace) run_traced(&r, trace, context);
+    else pool_run(r.cpu->pool, walk, &r);
+    return LUCE_OK;
+}
+
+static luce_status find_rows(const struct program *p, struct val v, int first, int n, uint8_t **at, size_t *bytes,
+                             luce_error *err)
+{
+    struct shape s = tape_shape(p->tape, v);
+    int room = v.id > 0 && v.id < p->plan->n_values ? p->plan->bucket.rows[s.rows] : 0;
+    if (first < 0 || n < 0 || first > room || n > room - first)
+        return fail(err, LUCE_E_ARG, "value %d: rows %d to %d, there are %d", v.id, first, first + n, room);
+    *at = p->memory + p->plan->offset[v.id] + (uint64_t)first * shape_row_bytes(s);
+    *bytes = (size_t)n * shape_row_bytes(s);
+    return LUCE_OK;
+}
+
+luce_status cpu_read(struct device *d, struct program *p, struct val v, int first_row, int n_rows, void *host,
+                     luce_error *err)
+{
+    (void)d;
+    uint8_t *at = NULL;
+    size_t bytes = 0;
+    luce_status st = find_rows(p, v, first_row, n_rows, &at, &bytes, err);
+    if (!st) memcpy(host, at, bytes);
+    return st;
+}
+
+luce_status cpu_write(struct device *d, struct program *p, struct val v, int first_row, int n_rows,
+                      const void *host, luce_error *err)
+{
+    (void)d;
+    uint8_t *at = NULL;
+    size_t bytes = 0;
+    luce_status st = find_rows(p, v, first_row, n_rows, &at, &bytes, err);
+    if (!st) memcpy(at, host, bytes);
+    return st;
+}

@@ -1,0 +1,59 @@
+/* device/cpu/quantise.h - activations into the forms that products read, once per distinct input.
+ * X_Q8: groups of 32, d = max |x| / 127, q to nearest even. A group that holds NaN or infinity gets
+ * the scale NaN, so that it shows in the result. Blocks lie [k block][row]. */
+
+INLINE void quantise_group(const float *x, struct xblock *b, int g)
+{
+    uint32_t top = 0;
+    for (int i = 0; i < GROUP; i++) {
+        uint32_t u = bits_of(x[i]) & 0x7fffffff;
+        top = u > top ? u : top;
+    }
+    bool finite = top < 0x7f800000;
+    float amax = finite ? float_of(top) : 0.0f, d = amax / 127.0f;
+    float inverse = d > 0.0f ? 127.0f / amax : 0.0f;
+    /* A maximum below 127 times the smallest normal number would overflow the inverse. */
+    if (inverse > 1e37f) inverse = d = 0.0f;
+    int32_t sum[2] = { 0 };
+    int8_t *q = b->q + g * GROUP;
+    for (int h = 0; h < 2; h++)
+        for (int i = 0; i < GROUP / 2; i++) {
+            float t = (finite ? x[h * 16 + i] : 0.0f) * inverse + 12582912.0f;
+            int32_t v = (int32_t)(bits_of(t) & 0x7fffff) - 0x400000;
+            q[h * 16 + i] = (int8_t)v;
+            sum[h] += v;
+        }
+    b->d[g] = finite ? d : NAN;
+    b->s[g] = b->d[g] * (float)(sum[0] + sum[1]);
+    b->neg[g] = -(sum[0] + sum[1]);
+    b->half[2 * g] = (int16_t)sum[0];
+    b->half[2 * g + 1] = (int16_t)sum[1];
+}
+
+static void K(quantise_q8)(const struct job *j, const struct run *r, int thread)
+{
+    int rows = r->rows[j->rows], blocks = (j->cols + SUPER - 1) / SUPER;
+    int64_t from, to;
+    pool_share((int64_t)rows * blocks, thread, r->n_threads, &from, &to);
+    for (int64_t i = from; i < to; i++) {
+        int64_t row = i % rows, k = i / rows;
+        int n = j->cols - (int)k * SUPER < SUPER ? j->cols - (int)k * SUPER : SUPER;
+        const float *x = (const float *)j->in[0] + row * j->cols + k * SUPER;
+        struct xblock *b = (struct xblock *)j->x[X_Q8] + i;
+        for (int g = 0; g < n / GROUP; g++) quantise_group(x + g * GROUP, b, g);
+    }
+}
+
+/* X_BF16: rows of the columns rounded to nearest even, padded to pairs. */
+static void K(quantise_bf16)(const struct job *j, const struct run *r, int thread)
+{
+    int wide = (j->cols + 1) / 2 * 2;
+    int64_t from, to;
+    pool_share(r->rows[j->rows], thread, r->n_threads, &from, &to);
+    for (int64_t row = from; row < to; row++) {
+        const float *x = (const float *)j->in[0] + row * j->cols;
+        uint16_t *y = (uint16_t *)j->x[X_BF16] + row * wide;
+        for (int i = 0; i < j->cols; i++) y[i] = f32_to_bf16(x[i]);
+        if (wide > j->cols) y[j->cols] = 0;
+    }
+}

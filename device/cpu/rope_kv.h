@@ -1,0 +1,92 @@
+/* device/cpu/rope_kv.h - ROPE_KV: norm and rotate q and k per head, move accepted bank rows into pages,
+ * write k and v. A piece of work is one head of one row; commits come first, shared out by sequence and
+ * kv head, with a barrier before the first write because a bank row may be overwritten. */
+
+/* One position of one head's block, between places of two pages. */
+INLINE void kv_copy(uint32_t format, int dim, const uint8_t *from, int from_pos, uint8_t *to, int to_pos)
+{
+    size_t row = (size_t)kv_row_bytes(format, dim);
+    memcpy(to + (size_t)to_pos * row, from + (size_t)from_pos * row, row);
+    size_t scales = (size_t)kv_scales_at(format, dim), each = (size_t)dim / 32 * 2;
+    if (scales)
+        memcpy(to + scales + (size_t)to_pos * each, from + scales + (size_t)from_pos * each, each);
+}
+
+INLINE void commit_head(const struct device_cache *c, const struct kv_layer *y, const struct step_seq *s, int head)
+{
+    const uint8_t *bank = bank_of(c, y->kind, s->slot);
+    uint64_t k = kv_k_at(y, head), v = kv_v_at(y, head);
+    for (int i = 0; i < s->n_commit; i++) {
+        int pos = s->past - s->n_commit + i;
+        uint8_t *page = page_of(c, y->kind, s->slot, pos);
+        if (!page) continue;            /* outside a window: nobody reads it */
+        kv_copy(y->k_format, y->k_dim, bank + k, s->commit[i], page + k, pos % PAGE);
+        kv_copy(y->v_format, y->v_dim, bank + v, s->commit[i], page + v, pos % PAGE);
+    }
+}
+
+INLINE void rotate(float *z, const struct rope_kv_attr *a, const float *cs)
+{
+    int half = a->rope_dims / 2;
+    if (a->layout == ROPE_NEOX)
+        for (int i = 0; i < half; i++) {
+            float u = z[i], v = z[i + half], c = cs[2 * i], s = cs[2 * i + 1];
+            z[i] = u * c - v * s;
+            z[i + half] = v * c + u * s;
+        }
+    else
+        for (int i = 0; i < half; i++) {
+            float u = z[2 * i], v = z[2 * i + 1], c = cs[2 * i], s = cs[2 * i + 1];
+            z[2 * i] = u * c - v * s;
+            z[2 * i + 1] = v * c + u * s;
+        }
+}
+
+/* Head h of row `row`: q heads, then k heads (with the v head beside). */
+INLINE void rope_head(const struct job *j, const struct run *r, int row, int h)
+{
+    const struct rope_kv_attr *a = j->call->attr;
+    const struct step_row *sr = &r->step->row[row];
+    const struct step_seq *s = &r->step->seq[sr->seq];
+    int dim = a->head_dim;
+    const float *x = (const float *)j->in[0] + (int64_t)row * j->cols + h * dim;
+    bool key = h >= a->heads;
+    float k[CPU_HEAD_MAX];
+    float *z = key ? k : (float *)j->out[0] + (int64_t)row * j->out_cols + h * dim;
+    const float *w = vector_of(j->call->w[key ? W_QKV_KNORM : W_QKV_QNORM]);
+    if (w) {
+        float scale = rms_scale(x, dim, a->eps);
+        for (int i = 0; i < dim; i++) z[i] = x[i] * scale * w[i];
+    } else {
+        memcpy(z, x, (size_t)dim * sizeof *z);
+    }
+    if (a->layout != ROPE_NONE) rotate(z, a, j->rope->at + (int64_t)row * j->rope->pairs * 2);
+    if (!key) return;
+    const struct device_cache *c = r->program->cache;
+    const struct kv_layer *y = &c->layout->layer[j->call->layer];
+    bool wide = r->step->head.wide;
+    uint8_t *page = wide ? page_of(c, y->kind, s->slot, sr->index) : bank_of(c, y->kind, s->slot);
+    if (!page) return;
+    int pos = wide ? sr->index % PAGE : row - s->first_row, head = h - a->heads;
+    kv_encode(y->k_format, dim, page + kv_k_at(y, head), pos, z);
+    kv_encode(y->v_format, dim, page + kv_v_at(y, head), pos, x + a->kv_heads * dim);
+}
+
+static void K(rope_kv)(const struct job *j, const struct run *r, int thread)
+{
+    const struct rope_kv_attr *a = j->call->attr;
+    const struct device_cache *c = r->program->cache;
+    const struct kv_layer *y = &c->layout->layer[j->call->layer];
+    int64_t from, to;
+    bool commits = false;
+    for (int i = 0; i < r->step->head.n_seqs; i++) commits |= r->step->seq[i].n_commit > 0;
+    if (commits) {
+        pool_share((int64_t)r->step->head.n_seqs * a->kv_heads, thread, r->n_threads, &from, &to);
+        for (int64_t i = from; i < to; i++)
+            commit_head(c, y, &r->step->seq[i / a->kv_heads], (int)(i % a->kv_heads));
+        pool_barrier(r->cpu->pool, thread);
+    }
+    int heads = a->heads + a->kv_heads;
+    pool_share((int64_t)r->rows[j->rows] * heads, thread, r->n_threads, &from, &to);
+    for (int64_t i = from; i < to; i++) rope_head(j, r, (int)(i / heads), (int)(i % heads));
+}
