@@ -21,10 +21,16 @@ static luce_status open_cache(struct rig *r, luce_error *err)
     return r->d->fns->cache_open(r->d, &r->cache, &p, err);
 }
 
+static bool has_kernel(const void *context, const struct call *c)
+{
+    const struct device *d = context;
+    return d->fns->has(d, c);
+}
+
 luce_status rig_open(struct rig *r, struct device *d, struct case_env *env, luce_error *err)
 {
     *r = (struct rig){ .d = d, .env = env };
-    luce_status st = case_record(env, &r->tape, device_target(d), &r->out, err);
+    luce_status st = case_record(env, &r->tape, (struct target){ has_kernel, d }, &r->out, err);
     for (int i = 0; !st && i < env->n_weights; i++) {
         st = d->fns->upload(d, env->weight[i], err);
         if (!st) r->n_uploaded++;
@@ -161,12 +167,13 @@ static luce_status run_formats(struct check_walk *w, const struct op_case *c, ui
     return st;
 }
 
-/* Quick: of each op the first case in every format and every third of the small others. */
+/* Quick: of each op the first case of several narrow rows in every format, and every third of the
+ * small others. */
 static bool selected(const struct check_params *p, const struct op_case *c, int i, int *n_formats)
 {
     if (!p->quick) return true;
-    if (c->each_format) return c->n_rows <= NARROW_ROWS && (*n_formats)++ == 0;
-    return i % 3 == 0 && c->n_rows <= 33;
+    if (c->each_format) return c->n_rows > 1 && !c->wide && (*n_formats)++ == 0;
+    return i % 3 == 1 && c->n_rows <= 33;
 }
 
 luce_status check_walk(struct check_walk *w, case_fn run, luce_error *err)

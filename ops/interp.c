@@ -42,6 +42,18 @@ static uint64_t qkv_size(const struct tape *t)
     return most;
 }
 
+/* Weights must be at hand: an upload may have released them. */
+static luce_status check_weights(const struct tape *t, luce_error *err)
+{
+    for (int i = 0; i < t->n_calls; i++)
+        for (int j = 0; j < t->calls[i].n_w; j++) {
+            const struct weight *w = t->calls[i].w[j];
+            if (w && !w->host && w->synthetic_std == 0)
+                return fail(err, LUCE_E_ARG, "the reference needs %s, which has no bytes in host memory", w->name);
+        }
+    return LUCE_OK;
+}
+
 luce_status interp_open(struct interp **out, const struct tape *t, const struct kv_layout *kv, int n_slots,
                         int max_positions, bool round_cache, luce_error *err)
 {
@@ -49,7 +61,8 @@ luce_status interp_open(struct interp **out, const struct tape *t, const struct 
     struct interp *p = mem_zero(sizeof *p);
     if (!p) return fail(err, LUCE_E_NOMEM, "out of memory for the reference interpreter");
     p->tape = t;
-    luce_status st = ref_cache_open(&p->cache, kv, n_slots, max_positions, round_cache, err);
+    luce_status st = check_weights(t, err);
+    if (!st) st = ref_cache_open(&p->cache, kv, n_slots, max_positions, round_cache, err);
     if (st) goto bad;
     size_t n_values = (size_t)(t->n_values ? t->n_values : 1);
     p->rows = mem_array(n_values, sizeof *p->rows);

@@ -8,11 +8,13 @@
 #include "ops/ops.h"
 
 struct interp;
-/* The tape and layout must outlive it. n_slots sequences of at most max_positions each. */
+/* The tape and layout must outlive it, and the weights' host bytes. n_slots sequences of at most
+ * max_positions each. LUCE_E_ARG: a weight has none and is not synthetic. */
 luce_status interp_open(struct interp **out, const struct tape *t, const struct kv_layout *kv, int n_slots,
                         int max_positions, bool round_cache, luce_error *err);
 void interp_close(struct interp *p);
-/* One step; values of inputs (tape_input) are set before by interp_write. */
+/* One step; values of inputs (tape_input) are set before by interp_write. LUCE_E_ARG: a sequence does
+ * not fit. Edits are not looked at: positions are found by slot. */
 luce_status interp_run(struct interp *p, const struct step *s, luce_error *err);
 luce_status interp_write(struct interp *p, struct val v, const double *rows, int n_rows, luce_error *err);
 /* A value of the last step, rows x cols; borrowed until the next run. All values stay readable. */
