@@ -168,7 +168,7 @@ static luce_status fill(struct binder *b, luce_error *err)
     struct model *m = b->m;
     luce_status st;
     qsort(b->wanted, (size_t)b->n, sizeof *b->wanted, by_data);
-    m->weights = arena_array(&m->arena, (size_t)(b->n + m->c.n_ropes), sizeof *m->weights);
+    m->weights = arena_array(&m->arena, (size_t)b->n + (size_t)m->c.n_ropes, sizeof *m->weights);
     if (!m->weights) return fail(err, LUCE_E_NOMEM, "%s: out of memory for the weights", gguf_path(b->g));
     for (int i = 0; i < b->n; i++) {
         const struct wanted *s = &b->wanted[i];

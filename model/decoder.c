@@ -55,6 +55,7 @@ luce_status decoder_float(const struct model *m, const struct gguf *g, const cha
 {
     char key[128];
     key_of(m, suffix, key, sizeof key);
+    if (isnan(absent) && !gguf_key(g, key)) return missing(g, key, err);
     luce_status st = gguf_f32(g, key, absent, out, err);
     if (st) return st;
     if (isfinite(*out) && *out > low) return LUCE_OK;
@@ -62,7 +63,7 @@ luce_status decoder_float(const struct model *m, const struct gguf *g, const cha
                 *out, low);
 }
 
-/* A count per layer, from a scalar or an array; `stride` ints apart. */
+/* A count per layer, from a scalar or an array, into the int at `field` of each layer's shape. */
 static luce_status per_layer(const struct model *m, const struct gguf *g, const char *suffix, int high,
                              size_t field, struct decoder *c, luce_error *err)
 {
@@ -141,7 +142,7 @@ luce_status decoder_configure(struct model *m, const struct gguf *g, luce_error 
     if ((st = decoder_count(m, g, "context_length", -1, 1, MAX_CONTEXT, &c->context, err))) return st;
     if ((st = per_layer(m, g, "feed_forward_length", MAX_FF, offsetof(struct layer_shape, ff), c, err)))
         return st;
-    if ((st = decoder_float(m, g, "attention.layer_norm_rms_epsilon", 1e-5f, 0, &c->eps, err))) return st;
+    if ((st = decoder_float(m, g, "attention.layer_norm_rms_epsilon", NAN, 0, &c->eps, err))) return st;
     if ((st = read_heads(m, g, c, err))) return st;
     if ((st = read_vocab(m, g, c, err))) return st;
     c->n_ropes = 1;
@@ -178,7 +179,6 @@ luce_status decoder_windows(struct model *m, const struct gguf *g, int absent, i
     if ((st = decoder_count(m, g, "attention.sliding_window", absent, 0, INT32_MAX, &window, err))) return st;
     key_of(m, "attention.sliding_window_pattern", key, sizeof key);
     if ((st = read_pattern(g, key, &m->c, &period, windowed, err))) return st;
-    if (window >= m->c.context) window = 0;      /* cuts nothing */
     for (int l = 0; l < m->c.n_layers; l++) m->c.layer[l].window = windowed[l] ? window : 0;
     return LUCE_OK;
 }

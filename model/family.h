@@ -126,12 +126,13 @@ void model_record(struct tape *t, const struct model *m, const struct record_par
 /* ---- shared by families ------------------------------------------------------------------------ */
 /* Reads the common keys into m->c, checks them and makes rope[0]'s table; all layers see everything. */
 luce_status decoder_configure(struct model *m, const struct gguf *g, luce_error *err);
-/* Reads <arch>.attention.sliding_window (absent: `absent`, 0: none) and its pattern: a bool per layer, or
- * a period; absent: `period`. Of each `period` layers the last sees everything; 0: none does. */
+/* Reads <arch>.attention.sliding_window (absent: `absent`; 0: none; -1: the key
+ * is needed) and its pattern: a bool per layer, or a period; absent: `period`. Of each `period`
+ * layers the last sees everything; 0: none does. */
 luce_status decoder_windows(struct model *m, const struct gguf *g, int absent, int period, luce_error *err);
 /* Adds rope[n_ropes] for windowed layers: rope[0]'s layout and dims, this base, no scaling. */
 luce_status decoder_local_rope(struct model *m, float base, luce_error *err);
-/* <arch>.<suffix>, finite and above `low` (that is, > low). */
+/* <arch>.<suffix>, finite and above `low` (that is, > low). absent NaN: the key is needed. */
 luce_status decoder_float(const struct model *m, const struct gguf *g, const char *suffix, float absent,
                           float low, float *out, luce_error *err);
 /* <arch>.<suffix> from low to high; absent -1: the key is needed. */

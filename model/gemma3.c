@@ -39,7 +39,7 @@ static luce_status configure(struct model *m, const struct gguf *g, luce_error *
     luce_status st;
     c->rope[0].layout = ROPE_NEOX;
     if ((st = decoder_configure(m, g, err))) return st;
-    if ((st = decoder_windows(m, g, 0, 6, err))) return st;
+    if ((st = decoder_windows(m, g, -1, 6, err))) return st;
     if ((st = decoder_float(m, g, "rope.freq_base_swa", 10000, 0, &local_base, err))) return st;
     if ((st = decoder_local_rope(m, local_base, err))) return st;
     if ((st = decoder_float(m, g, "final_logit_softcapping", 0, -1, &c->softcap, err))) return st;

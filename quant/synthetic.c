@@ -39,7 +39,7 @@ static void fill_pool(const struct format *f, float std)
     for (int p = 0; p < PIECES; p++) {
         for (int i = 0; i < pool.elements; i += 2) {
             values[i] = values[i + 1] = 1;
-            if (std != 0) normal_pair((uint64_t)(p * PIECE + i), std, values + i);
+            if (std != 0) normal_pair((uint64_t)p * PIECE + (uint64_t)i, std, values + i);
         }
         f->encode(values, pool.piece[p], pool.elements, NULL);
     }
