@@ -40,12 +40,19 @@ enum { WARP = 32 };
 
 #if defined(__CUDACC__) || defined(__HIPCC__)
 
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define defined_for_90a 1
+#else
+#define defined_for_90a 0
+#endif
 /* Capabilities of the code being compiled (0 on the host). */
 #if defined(__CUDA_ARCH__)
 #define HAS_BULK_COPY (__CUDA_ARCH__ >= 900)    /* cp.async.bulk, mbarrier transactions, PDL */
 #define HAS_ASYNC_COPY (__CUDA_ARCH__ >= 800)   /* cp.async */
 #define HAS_MMA_16 (__CUDA_ARCH__ >= 800)       /* mma m16n8k16 for f16 and bf16 */
+#define HAS_WARPGROUP_MMA defined_for_90a       /* wgmma, setmaxnreg */
 #else
+#define HAS_WARPGROUP_MMA 0
 #define HAS_BULK_COPY 0
 #define HAS_ASYNC_COPY 0
 #define HAS_MMA_16 0
