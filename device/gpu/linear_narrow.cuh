@@ -91,8 +91,9 @@ template <class F, int NT> struct linear_shape {
         THREADS = WARPS * WARP,
         STAGES = 80 * 1024 / (WARPS * F::TILE) < 2 ? 2 : 80 * 1024 / (WARPS * F::TILE),
         RING = WARPS * STAGES * F::TILE,
-        /* One row tile at a time: [kw][rw][register][lane] */
-        REDUCE = F::KWARPS * ROW_WARPS * NT * 4 * WARP * 4,
+        /* [rw][kw][register][lane] */
+        JOINED = NT < 2 ? NT : 2,               /* column tiles that are summed at a time */
+        REDUCE = F::KWARPS * ROW_WARPS * JOINED * 4 * WARP * 4,
         FIXED = RING + REDUCE + F::LUT + 128,
         LIMIT = 227 * 1024,
         PANEL = (LIMIT - FIXED) / (NT * X_CHUNK),       /* chunks of activations that fit */
@@ -142,8 +143,7 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
     extern __shared__ __align__(1024) uint8_t shared[];
     uint32_t *lut = (uint32_t *)shared;
     uint64_t *bar = (uint64_t *)(shared + F::LUT + shape::RING);
-    uint8_t *reduce_all = (uint8_t *)bar + 128, *panel = reduce_all + shape::REDUCE;
-    uint32_t parity = 0;
+    uint8_t *reduce_all = (uint8_t *)bar + 128, *panels = reduce_all + shape::REDUCE;
 
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const int rw = warp % ROW_WARPS, kw = warp / ROW_WARPS;
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
     };
     TIME(0);
     if (threadIdx.x == 0) {
-        bar_init(bar, 1);
+        bar_init(&bar[0], 1), bar_init(&bar[1], 1);
         bar_fence();
     }
     /* Weights do not depend on the kernel before: start the ring now. */
@@ -200,7 +200,33 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
     /* Activations: all that the block needs when they fit (resident), else panel after panel. */
     const int want = u1 - u0 < a.n_chunks ? u1 - u0 : a.n_chunks;
     const bool resident = want <= shape::PANEL;
-    const int panel_units = resident ? u1 - u0 : shape::PANEL;
+    const int panel_units = resident ? u1 - u0 : shape::PANEL / 2;
+    uint8_t *panel = panels;
+    /* Starts the copy of the panel of units p .. into half `half` of the panels. */
+    auto load_panel = [&](int p, int half) {
+        const int n = resident ? want : min(panel_units, u1 - p), c0 = p % a.n_chunks;
+        uint8_t *to = panels + half * (shape::PANEL / 2) * NT * X_CHUNK;
+#if HAS_BULK_COPY
+        if (threadIdx.x != 0) return;
+        bar_expect(&bar[half], (uint32_t)n * NT * X_CHUNK);
+        for (int done = 0; done < n;) {
+            int c = (c0 + done) % a.n_chunks, run = min(min(a.n_chunks - c, n - done), 16);
+            bulk_load(to + done * NT * X_CHUNK, a.x + (uint64_t)c * NT * X_CHUNK, (uint32_t)run * NT * X_CHUNK,
+                      &bar[half], false);
+            done += run;
+        }
+#else
+        enum { PIECES = NT * X_CHUNK / 16 };
+        const uint4 *x = (const uint4 *)a.x;
+        for (int i = threadIdx.x; i < n * PIECES; i += shape::THREADS) {
+            int c = c0 + i / PIECES;
+            if (c >= a.n_chunks) c -= a.n_chunks;
+            ((uint4 *)to)[i] = x[(uint64_t)c * PIECES + i % PIECES];
+        }
+#endif
+    };
+    load_panel(u0, 0);
+    if (u0 + panel_units < u1) load_panel(u0 + panel_units, 1);
     float acc[2][NT][4];
 #pragma unroll
     for (int i = 0; i < 2; i++)
@@ -214,32 +240,13 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
     if (AHEAD) take(regs);
     for (int p0 = u0; p0 < u1; p0 += panel_units) {
         const int p1 = p0 + panel_units < u1 ? p0 + panel_units : u1;
-        {
-            const int n = resident ? want : p1 - p0, c0 = p0 % a.n_chunks;
-            if (p0 != u0) __syncthreads();      /* everyone is done with the panel */
+        const int turn = (p0 - u0) / panel_units;
+        panel = panels + (turn & 1) * (shape::PANEL / 2) * NT * X_CHUNK;
 #if HAS_BULK_COPY
-            if (threadIdx.x == 0) {
-                bar_expect(bar, (uint32_t)n * NT * X_CHUNK);
-                for (int done = 0; done < n;) {
-                    int c = (c0 + done) % a.n_chunks;
-                    int run = min(min(a.n_chunks - c, n - done), 16);
-                    bulk_load(panel + done * NT * X_CHUNK, a.x + (uint64_t)c * NT * X_CHUNK,
-                              (uint32_t)run * NT * X_CHUNK, bar, false);
-                    done += run;
-                }
-            }
-            bar_wait(bar, parity);
-            parity ^= 1;
+        bar_wait(&bar[turn & 1], turn >> 1 & 1);
 #else
-            const uint4 *x = (const uint4 *)a.x;
-            for (int i = threadIdx.x; i < n * NT * (X_CHUNK / 16); i += shape::THREADS) {
-                int c = c0 + i / (NT * (X_CHUNK / 16));
-                if (c >= a.n_chunks) c -= a.n_chunks;
-                ((uint4 *)panel)[i] = x[(uint64_t)c * NT * (X_CHUNK / 16) + i % (NT * (X_CHUNK / 16))];
-            }
-            __syncthreads();
+        __syncthreads();
 #endif
-        }
         TIME(3);
         int at = mine - p0;     /* chunk of the panel; in order from p0, wrapping with the columns */
         while (at >= a.n_chunks) at -= a.n_chunks;
@@ -290,28 +297,28 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
             /* The block's part of this strip is complete: sum over kw, then over blocks. */
             float v[2][(NT * 4 + F::KWARPS - 1) / F::KWARPS];
             enum { MINE = NT * 4 / F::KWARPS };
-            float *reduce = (float *)reduce_all + rw * F::KWARPS * NT * 4 * WARP;
+            float *reduce = (float *)reduce_all + rw * F::KWARPS * shape::JOINED * 4 * WARP;
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
+            for (int i = 0; i < 2; i++)
 #pragma unroll
-                for (int j = 0; j < NT; j++)
+                for (int j0 = 0; j0 < NT; j0 += shape::JOINED) {
 #pragma unroll
-                    for (int r = 0; r < 4; r++) {
-                        reduce[(kw * NT * 4 + j * 4 + r) * WARP + lane] = acc[i][j][r];
-                        acc[i][j][r] = 0;
+                    for (int x = 0; x < shape::JOINED * 4; x++) {
+                        reduce[(kw * shape::JOINED * 4 + x) * WARP + lane] = acc[i][j0 + x / 4][x % 4];
+                        acc[i][j0 + x / 4][x % 4] = 0;
                     }
-                group_sync(1 + rw, F::KWARPS * WARP);
-                /* This warp finishes registers kw, kw + KWARPS, ... */
+                    group_sync(1 + rw, F::KWARPS * WARP);
+                    /* This warp finishes registers kw, kw + KWARPS, ... */
 #pragma unroll
-                for (int m = 0; m < MINE; m++) {
-                    float sum = 0;
+                    for (int m = 0; m < shape::JOINED * 4 / F::KWARPS; m++) {
+                        float sum = 0;
 #pragma unroll
-                    for (int k = 0; k < F::KWARPS; k++)
-                        sum += reduce[(k * NT * 4 + m * F::KWARPS + kw) * WARP + lane];
-                    v[i][m] = sum;
+                        for (int k = 0; k < F::KWARPS; k++)
+                            sum += reduce[(k * shape::JOINED * 4 + m * F::KWARPS + kw) * WARP + lane];
+                        v[i][j0 * 4 / F::KWARPS + m] = sum;
+                    }
+                    group_sync(1 + rw, F::KWARPS * WARP);
                 }
-                group_sync(1 + rw, F::KWARPS * WARP);
-            }
             TIME(5);
             const int b0 = unit_block(strip * a.n_chunks, gridDim.x, units);
             const int b1 = unit_block(strip_end - 1, gridDim.x, units);
@@ -382,6 +389,10 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
                     }
                 }
             }
+        }
+        if (p0 + 2 * panel_units < u1) {        /* this half is free once everyone is done with it */
+            __syncthreads();
+            load_panel(p0 + 2 * panel_units, turn & 1);
         }
     }
     TIME(7);
