@@ -168,7 +168,7 @@ template <class F> static void widths(int n_out, int k)
 }
 
 /* A chain of products as in a layer; weights over several GB so that L2 does not help. */
-template <class F, int NT> static double chain(const int (*shapes)[3], int n_shapes, int layers, bool pdl, bool prefetch, uint8_t *pool, uint64_t pool_bytes, double *bytes_out)
+template <class F, int NT> static double chain(const int (*shapes)[3], int n_shapes, int layers, bool pdl, uint8_t *pool, uint64_t pool_bytes, double *bytes_out)
 {
     typedef typename F::tile T;
     cudaStream_t st; OK(cudaStreamCreate(&st));
@@ -189,7 +189,6 @@ template <class F, int NT> static double chain(const int (*shapes)[3], int n_sha
             bytes += (double)rows * k / F::N * F::BYTES;
             args.push_back(a);
         }
-    if (prefetch) for (size_t i = 0; i + 1 < args.size(); i++) { args[i].next = args[i + 1].tiles; args[i].next_bytes = 65536; }
     cudaGraph_t g; cudaGraphExec_t ge;
     OK(cudaStreamBeginCapture(st, cudaStreamCaptureModeThreadLocal));
     tick<<<1, 1, 0, st>>>(serial);
@@ -213,17 +212,17 @@ template <class F> static void time_all(uint8_t *pool, uint64_t pool_bytes)
         m = which ? m27 : m8b;
         int layers = which ? 16 : 36;
         double b, t1 = 0;
-        for (int v = 0; v < 3; v++) {
-            double t = chain<F, 1>(m, 4, layers, v > 0, v > 1, pool, pool_bytes, &b);
-            printf("%-7s %s width 8 %-12s %.3f ms  %.2f TB/s  %4.1f%%\n", F::name(), which ? "27B" : "8B ", v == 0 ? "plain" : v == 1 ? "pdl" : "pdl+prefetch", t * 1e3, b / t * 1e-12, 100 * b / t / bandwidth);
+        for (int v = 0; v < 2; v++) {
+            double t = chain<F, 1>(m, 4, layers, v > 0, pool, pool_bytes, &b);
+            printf("%-7s %s width 8 %-12s %.3f ms  %.2f TB/s  %4.1f%%\n", F::name(), which ? "27B" : "8B ", v == 0 ? "plain" : "pdl", t * 1e3, b / t * 1e-12, 100 * b / t / bandwidth);
             t1 = t;
         }
         double t;
-        t = chain<F, 2>(m, 4, layers, true, true, pool, pool_bytes, &b); printf("%-7s    width 16 / 8: %.2f  (%4.1f%%)\n", F::name(), t / t1, 100 * b / t / bandwidth);
-        t = chain<F, 4>(m, 4, layers, true, true, pool, pool_bytes, &b); printf("%-7s    width 32 / 8: %.2f\n", F::name(), t / t1);
-        t = chain<F, 8>(m, 4, layers, true, true, pool, pool_bytes, &b); printf("%-7s    width 64 / 8: %.2f\n", F::name(), t / t1);
+        t = chain<F, 2>(m, 4, layers, true, pool, pool_bytes, &b); printf("%-7s    width 16 / 8: %.2f  (%4.1f%%)\n", F::name(), t / t1, 100 * b / t / bandwidth);
+        t = chain<F, 4>(m, 4, layers, true, pool, pool_bytes, &b); printf("%-7s    width 32 / 8: %.2f\n", F::name(), t / t1);
+        t = chain<F, 8>(m, 4, layers, true, pool, pool_bytes, &b); printf("%-7s    width 64 / 8: %.2f\n", F::name(), t / t1);
         /* Each product alone, back to back. */
-        for (int i = 0; i < 4; i++) { int one[1][3] = { { m[i][0], m[i][1], m[i][2] } }; t = chain<F, 1>(one, 1, layers, true, true, pool, pool_bytes, &b);
+        for (int i = 0; i < 4; i++) { int one[1][3] = { { m[i][0], m[i][1], m[i][2] } }; t = chain<F, 1>(one, 1, layers, true, pool, pool_bytes, &b);
             printf("%-7s    %5d x %5d: %.2f us  %4.1f%%\n", F::name(), m[i][0], m[i][1], t / layers * 1e6, 100 * b / t / bandwidth); }
     }
 }
@@ -249,7 +248,7 @@ int main(int argc, char **argv)
     for (int nt = 1; nt <= 2; nt++) for (int i = 0; i < 4; i++) {
         static const int m[][3] = { { 6144, 4096, 0 }, { 4096, 4096, 0 }, { 24576, 4096, 1 }, { 4096, 12288, 0 } };
         int one[1][3] = { { m[i][0], m[i][1], m[i][2] } }; double bb;
-        if (nt == 1) chain<STUDY, 1>(one, 1, 36, true, false, pool, bytes, &bb); else chain<STUDY, 2>(one, 1, 36, true, false, pool, bytes, &bb);
+        if (nt == 1) chain<STUDY, 1>(one, 1, 36, true, pool, bytes, &bb); else chain<STUDY, 2>(one, 1, 36, true, pool, bytes, &bb);
         static long long tt[8][1024]; OK(cudaMemcpyFromSymbol(tt, study_times, sizeof tt));
         long long base = tt[0][0]; for (int b = 0; b < sms; b++) base = std::min(base, tt[0][b]);
         printf("NT %d %d x %d:", nt, m[i][0], m[i][1]);
@@ -261,9 +260,9 @@ int main(int argc, char **argv)
     static const int m8b[][3] = { { 6144, 4096, 0 }, { 4096, 4096, 0 }, { 24576, 4096, 1 }, { 4096, 12288, 0 } };
     check<STUDY, 1>(4096, 4096, 8);
     double b;
-    double t = chain<STUDY, 1>(m8b, 4, 36, true, true, pool, bytes, &b); printf("%s %s 8B %.3f ms %4.1f%%\n", argv[0], STUDY::name(), t * 1e3, 100 * b / t / bandwidth);
-    t = chain<STUDY, 2>(m8b, 4, 36, true, true, pool, bytes, &b); printf("%s %s 8B w16 %.3f ms %4.1f%%\n", argv[0], STUDY::name(), t * 1e3, 100 * b / t / bandwidth);
-    for (int i = 0; i < 4; i++) { int one[1][3] = { { m8b[i][0], m8b[i][1], m8b[i][2] } }; t = chain<STUDY, 1>(one, 1, 36, true, true, pool, bytes, &b);
+    double t = chain<STUDY, 1>(m8b, 4, 36, true, pool, bytes, &b); printf("%s %s 8B %.3f ms %4.1f%%\n", argv[0], STUDY::name(), t * 1e3, 100 * b / t / bandwidth);
+    t = chain<STUDY, 2>(m8b, 4, 36, true, pool, bytes, &b); printf("%s %s 8B w16 %.3f ms %4.1f%%\n", argv[0], STUDY::name(), t * 1e3, 100 * b / t / bandwidth);
+    for (int i = 0; i < 4; i++) { int one[1][3] = { { m8b[i][0], m8b[i][1], m8b[i][2] } }; t = chain<STUDY, 1>(one, 1, 36, true, pool, bytes, &b);
         printf("    %5d x %5d: %.2f us  %4.1f%%\n", m8b[i][0], m8b[i][1], t / 36 * 1e6, 100 * b / t / bandwidth); }
     return 0;
 #else

@@ -60,8 +60,6 @@ struct linear_args {
     float unit;                 /* undoes the weights' power of two */
     float softcap;
     float frag_scale;           /* power of two applied to y_frag */
-    const uint8_t *next;        /* what the next product will read: its first bytes go to L2 */
-    uint32_t next_bytes;        /* a block */
 };
 
 __device__ inline float act_silu(float x)
@@ -396,8 +394,6 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
         }
     }
     TIME(7);
-    if (a.next_bytes && threadIdx.x == 0)
-        bulk_prefetch(a.next + (uint64_t)blockIdx.x * a.next_bytes, a.next_bytes);
 }
 
 #endif
