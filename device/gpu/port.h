@@ -133,6 +133,29 @@ __device__ inline void bulk_prefetch(const void *from, uint32_t bytes)
 #endif
 }
 
+/* ---- asynchronous copies of 16 bytes, in groups that complete in order --------------------------- */
+__device__ inline void copy16(void *to_shared, const void *from)
+{
+#if HAS_ASYNC_COPY
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_at(to_shared)), "l"(from) : "memory");
+#else
+    *(uint4 *)to_shared = *(const uint4 *)from;
+#endif
+}
+__device__ inline void copy_commit()
+{
+#if HAS_ASYNC_COPY
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+/* All but the newest N groups of this thread are there. */
+template <int N> __device__ inline void copy_wait()
+{
+#if HAS_ASYNC_COPY
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#endif
+}
+
 /* ---- programmatic dependent launch --------------------------------------------------------------- */
 /* The kernels before this one have finished and their writes are visible. */
 __device__ inline void wait_predecessor()
