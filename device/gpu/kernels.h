@@ -63,6 +63,7 @@ struct begin_args {
     const struct step *host;
     struct step *step;
     int32_t *tree;
+    uint32_t *serial;           /* counts the steps; never 0 in a step */
     int32_t *table[KINDS];
     int32_t max_pages[KINDS], n_kinds, n_slots;
 };
@@ -154,16 +155,16 @@ struct product {
     int32_t n_cols, n_rows_w;   /* of the matrix: columns; rows as packed, gate and up both */
     int32_t out_rows, y_stride;
     float unit, softcap;        /* unit: what the weights were multiplied by */
-    float *parts;               /* scratch (product_parts) */
-    uint32_t *arrived;          /* zeros (product_counters) */
+    uint64_t *parts;            /* scratch (product_parts); tags in it are of earlier steps */
+    const uint32_t *serial;     /* number of the step, counted by begin */
+    uint32_t call;              /* of this product in its program, below PRODUCT_CALLS */
     uint8_t *panel;             /* wide: room for the f16 weights of a slice */
     uint64_t panel_bytes;
 };
 void launch_product(struct launch *l, const struct product *p, int n_units);
 uint64_t product_parts(const struct product *p, int n_units);
-uint64_t product_counters(const struct product *p);
 /* Wide: slices of rows, each unpacked and multiplied: 2 launches a slice. */
-enum { WIDE_ROWS = 128, WIDE_LAUNCHES = 64 };
+enum { PRODUCT_CALLS = 1024, WIDE_ROWS = 128, WIDE_LAUNCHES = 64 };
 int launch_wide_product(struct launch *l, const struct product *p, int n_units);
 uint64_t wide_panel_bytes(const struct product *p, int n_units);
 void products_prepare(void);    /* once a device: attributes of the kernels */

@@ -50,7 +50,8 @@ template <class F> static void launch_format(launch *l, const product *p, int n_
     a.residual = p->residual;
     a.bias = p->bias;
     a.parts = p->parts;
-    a.arrived = p->arrived;
+    a.serial = p->serial;
+    a.call = p->call;
     a.n_rows = p->n_rows;
     a.n_chunks = (p->n_cols + TILE_K - 1) / TILE_K;
     a.n_strips = (p->n_rows_w + STRIP - 1) / STRIP;
@@ -70,7 +71,7 @@ template <class F> static void launch_format(launch *l, const product *p, int n_
 template <class F> static uint64_t parts_of(int n_strips, int nt, int n_units)
 {
     const uint64_t blocks = (uint64_t)n_units / (n_strips > 0 ? n_strips : 1) + 2;
-    return blocks * n_strips * ROW_WARPS * 2 * nt * 4 * WARP * sizeof(float);
+    return blocks * n_strips * ROW_WARPS * 2 * nt * 4 * WARP * sizeof(uint64_t);
 }
 
 struct unpack_args {

@@ -42,6 +42,8 @@ __global__ void begin_kernel(begin_args a)
         if (e.kind < a.n_kinds && e.slot < a.n_slots && e.at >= 0 && e.at < a.max_pages[e.kind])
             a.table[e.kind][(int64_t)e.slot * a.max_pages[e.kind] + e.at] = e.page;
     }
+    /* Tags hold 22 bits of it: 0 and the numbers that look like it are left out. */
+    if (threadIdx.x == 0) *a.serial = (*a.serial + 1) % (1u << 22) ? *a.serial + 1 : 1;
     for (int s = threadIdx.x; s < head.n_seqs; s += blockDim.x) {
         const step_seq &q = a.step->seq[s];
         int tree = 0;

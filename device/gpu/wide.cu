@@ -197,10 +197,6 @@ uint64_t product_parts(const product *p, int n_units)
 {
     return by_format[p->format]->parts((p->n_rows_w + STRIP - 1) / STRIP, p->x.nt, n_units);
 }
-uint64_t product_counters(const product *p)
-{
-    return (uint64_t)((p->n_rows_w + STRIP - 1) / STRIP) * ROW_WARPS * sizeof(uint32_t);
-}
 
 /* Strips of a slice: panels that fit L2 beside the activations, and work that fills the card about evenly:
  * with 16 tiles of rows, 33 of columns are four waves on 132 multiprocessors. */
