@@ -44,7 +44,7 @@ test: configure models  ## install what is missing, build, fetch the models, run
 
 demo: build             ## install what is missing, build, fetch SmolLM2 and let it answer a question
 	scripts/get-models.py smollm2
-	build/luce run -m $(MODEL) -p "Why is the sky blue? Answer in two sentences."
+	build/luce run -m $(MODEL) --chat --timings -p "Why is the sky blue? Answer in two sentences."
 
 bench: build            ## measure decode, prefill and steps of SmolLM2 on this machine
 	scripts/get-models.py smollm2

@@ -19,6 +19,7 @@ struct cache_config {
     int n_slots;                /* sequences at once, 1 .. STEP_SEQS */
     int max_positions;          /* of one sequence */
     int64_t total_positions;    /* of all sequences together, in pages of kinds without a window */
+    int step_rows;              /* most rows of a sequence in one step; sizes the pools of windows */
 };
 /* Bytes that the pools will take, before anything is claimed. */
 uint64_t cache_bytes(const struct cache_config *c);
@@ -26,39 +27,48 @@ uint64_t cache_bytes(const struct cache_config *c);
 luce_status cache_open(struct cache **out, const struct cache_config *config, luce_error *err);
 void cache_close(struct cache *c);
 struct device_cache *cache_on_device(const struct cache *c);
-/* Pages of a kind that no sequence holds. */
+/* Pages of a kind, and those of them that no sequence holds. */
+int cache_pages(const struct cache *c, int kind);
 int cache_free_pages(const struct cache *c, int kind);
 int cache_free_slots(const struct cache *c);
+int cache_slots(const struct cache *c);
+int cache_max_positions(const struct cache *c);
 
 /* A new empty sequence. LUCE_E_DEVMEM: all slots are taken. */
 luce_status seq_open(struct seq **out, struct cache *c, luce_error *err);
 void seq_close(struct seq *s);                  /* releases pages and slot; NULL is fine */
-/* Shares the first n positions (whole pages, already committed) of `from`; `s` must be empty. */
+/* Shares the first n positions of `from`; s must be empty. LUCE_E_ARG unless n is a multiple of the
+ * page, at most what `from` has in pages, and a window of `from` still holds what row n sees. */
 luce_status seq_share(struct seq *s, const struct seq *from, int n, luce_error *err);
 int seq_slot(const struct seq *s);
 /* Positions in the sequence: committed pages plus rows accepted but not yet moved. */
 int seq_length(const struct seq *s);
-/* Makes sure that positions up to n exist in pages. LUCE_E_DEVMEM when the pool is exhausted (nothing
- * changes), LUCE_E_ARG beyond max_positions. Releases window pages that no later row can see. */
+/* Positions from the start that were computed in wide steps. */
+int seq_wide(const struct seq *s);
+/* Makes sure that positions up to n exist in pages that nobody else holds where they will be written
+ * (a shared page that the sequence continues after a truncation is copied). LUCE_E_DEVMEM when the
+ * pool is exhausted (the sequence is unchanged), LUCE_E_ARG beyond max_positions. Releases window
+ * pages that no later row can see. */
 luce_status seq_reserve(struct seq *s, int n, luce_error *err);
 /* After a narrow step in which the sequence had rows: the accepted path, as local row numbers in
- * order. It is carried out by the sequence's next step. */
+ * order; NULL is the chain 0 .. n-1. It is carried out by the sequence's next step. */
 void seq_accept(struct seq *s, const uint8_t *path, int n);
 /* After a wide step of n rows: they are in pages already. */
 void seq_advance(struct seq *s, int n);
-/* Forgets positions from n on (n at or below the length). Rows that are only accepted are dropped or
- * shortened without touching pages. */
-void seq_truncate(struct seq *s, int n);
-/* Fills positions [from, to) with random keys and values (bench only): claims pages, writes them. */
+/* Forgets positions from n on (n at or below the length) and returns the new length: n, or 0 when a
+ * window no longer holds what row n sees, so that the text must be fed again from its start. Rows
+ * that are only accepted are dropped or shortened without touching pages. */
+int seq_truncate(struct seq *s, int n);
+/* Extends the sequence to position `to` with random keys and values (bench only); every page of a kind
+ * gets the same ones. The sequence must not have rows that are only accepted. */
 luce_status seq_fill_random(struct seq *s, int to, uint64_t seed, luce_error *err);
 
-/* Writes the sequence's entry and its pending commit into the step (run/steps.c calls it), and moves
- * queued edits of the cache into it. */
-void seq_emit(struct seq *s, struct step *step, int index);
-void cache_emit_edits(struct cache *c, struct step *step);
-/* The step ran: commits that were emitted are done. */
+/* Writes the sequence's entry with its pending commit into step->seq[index]; rows are the caller's
+ * business. */
+void seq_emit(const struct seq *s, struct step *step, int index);
+/* Moves page table changes into the step, as many as fit; true when some are left for another. */
+bool cache_emit_edits(struct cache *c, struct step *step);
+/* The step ran: the commit that was emitted is done. */
 void seq_emitted(struct seq *s);
-/* Whole pages of a sequence to and from host bytes (save, restore). */
-uint64_t seq_state_bytes(const struct seq *s);
 
 #endif

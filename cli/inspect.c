@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "cli/inspect_model.h"
 #include "cli/options.h"
 #include "gguf/reader.h"
 #include "gguf/types.h"
@@ -276,6 +277,11 @@ static void print_text(struct buf *out, const struct gguf *g, const struct share
 
 luce_status inspect_run(const struct options *o, luce_error *err)
 {
+    int views = o->tape + o->trace_ops + o->check + o->check_against_reference;
+    if (views > 1)
+        return fail(err, LUCE_E_ARG, "inspect: --tape, --trace-ops, --check and --check-against-reference are "
+                    "for one at a time");
+    if (views) return inspect_model(o, err);
     struct gguf *g = NULL;
     luce_status st = gguf_open(&g, o->operands[0], err);
     if (st) return st;

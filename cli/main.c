@@ -9,9 +9,13 @@
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_DEVICE_LOST = 70 };
 
 static const struct command commands[COMMAND_COUNT] = {
+    [COMMAND_RUN] = { "run", "", 0, 0, "continue a prompt, or answer it with --chat", run_run },
+    [COMMAND_CHAT] = { "chat", "", 0, 0, "talk with a model in the terminal", chat_run },
+    [COMMAND_BENCH] = { "bench", "", 0, 0, "measure a model's speed beside the machine's limits", bench_run },
     [COMMAND_INSPECT] = { "inspect", "FILE", 1, 1, "print what a model file holds", inspect_run },
     [COMMAND_TOKENIZE] = { "tokenize", "[TEXT]", 0, 1, "turn text into token ids, or ids into text",
                            tokenize_run },
+    [COMMAND_DEVICES] = { "devices", "", 0, 0, "list what models can run on here", devices_run },
 };
 
 static void help(struct buf *out)

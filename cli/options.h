@@ -22,12 +22,23 @@ struct options {
     const char *model;              /* path, or NULL */
     const char *file;               /* path of a text to read, or NULL */
     int64_t values;                 /* elements of an array that are shown */
+    const char *synthetic, *device, *prompt, *system, *cache_type_k, *cache_type_v;
+    struct option_texts stop, only;
+    int64_t threads, context, chunk, max_tokens, top_k, penalty_window;
+    int64_t seed;                   /* -1: a random one */
+    double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+    bool chat, ignore_end, timings;
+    int64_t depth, prompt_tokens, repeat;
+    int64_t width;                  /* rows of the step that is shown */
+    bool tape, trace_ops, check, check_against_reference;
     bool json, special, bos, pieces, decode;
     char **operands;                /* what is not an option, in order */
     int n_operands;
 };
 
-enum command_id { COMMAND_INSPECT, COMMAND_TOKENIZE, COMMAND_COUNT };
+enum command_id {
+    COMMAND_RUN, COMMAND_CHAT, COMMAND_BENCH, COMMAND_INSPECT, COMMAND_TOKENIZE, COMMAND_DEVICES, COMMAND_COUNT
+};
 
 /* One row per command. */
 struct command {
@@ -52,7 +63,11 @@ void options_help(struct buf *out, enum command_id id, const struct command *com
 luce_status output_write(const struct buf *text, luce_error *err);
 
 /* The commands, each in its file; see struct command. */
+luce_status run_run(const struct options *o, luce_error *err);
+luce_status chat_run(const struct options *o, luce_error *err);
+luce_status bench_run(const struct options *o, luce_error *err);
 luce_status inspect_run(const struct options *o, luce_error *err);
 luce_status tokenize_run(const struct options *o, luce_error *err);
+luce_status devices_run(const struct options *o, luce_error *err);
 
 #endif

@@ -1,37 +1,21 @@
 /* cli/tokenize.c - luce tokenize: text to token ids, or back with --decode. The text is the operand,
  * a file, or standard input. */
-#include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/options.h"
+#include "cli/terminal.h"
 #include "model/vocab_gguf.h"
 
 enum { TEXT_MAX = 1 << 30 };
-
-static luce_status read_input(struct buf *out, luce_error *err)
-{
-    for (;;) {
-        char *at = buf_reserve(out, 1 << 16);
-        if (!at) return fail(err, LUCE_E_NOMEM, "standard input: out of memory");
-        size_t n = fread(at, 1, 1 << 16, stdin);
-        out->len += n;
-        if (out->len > TEXT_MAX)
-            return fail(err, LUCE_E_ARG, "standard input: more than %d bytes; give less at once", TEXT_MAX);
-        if (n) continue;
-        if (ferror(stdin)) return fail(err, LUCE_E_IO, "standard input: %s", strerror(errno));
-        return LUCE_OK;
-    }
-}
 
 static luce_status read_text(const struct options *o, struct buf *out, luce_error *err)
 {
     if (o->file && o->n_operands)
         return fail(err, LUCE_E_ARG, "tokenize: a text and --file together; give one of them");
     if (o->file) return file_read(out, o->file, TEXT_MAX, err);
-    if (!o->n_operands) return read_input(out, err);
+    if (!o->n_operands) return input_read(out, err);
     buf_add_text(out, o->operands[0]);
     return out->failed ? fail(err, LUCE_E_NOMEM, "out of memory for the text") : LUCE_OK;
 }

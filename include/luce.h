@@ -32,6 +32,154 @@ typedef struct {
     char text[1000];
 } luce_error;
 
+/* ---- models ----------------------------------------------------------------------------------- */
+typedef struct luce_model luce_model;
+
+/* Zero is the usual everywhere. */
+typedef struct {
+    const char *path;           /* a GGUF file (any part of a split one) ... */
+    const char *synthetic;      /* ... or "PRESET:FORMAT": real dimensions, random weights, no file */
+    const char *device;         /* "cpu", "cuda:0", ...; NULL: the first GPU, else the CPU */
+    int threads;                /* of the CPU; 0: as many as cores may be used */
+    int context;                /* positions of a sequence; 0: what fits, up to the model's */
+    int sequences;              /* at once, 1 to 64; 0: 1 */
+    int chunk;                  /* prompt rows of a step; 0: the device's choice */
+    const char *cache_type_k, *cache_type_v;    /* "f16", "bf16", "q8_0", "q4_0"; NULL: f16 */
+    bool check_only;            /* refuse what would be refused, then close: nothing is claimed */
+    /* Told the share of the load that is done; false cancels. May be NULL. */
+    bool (*progress)(void *user, double share);
+    void *user;
+} luce_model_params;
+
+/* On LUCE_OK *out is owned by the caller (luce_model_close; NULL with check_only). LUCE_E_DEVMEM: the
+ * message holds what is wanted, what is free and the largest context that fits. */
+luce_status luce_model_open(luce_model **out, const luce_model_params *params, luce_error *err);
+void luce_model_close(luce_model *m);           /* NULL is fine; after its sessions */
+
+/* Borrowed from the model. */
+typedef struct {
+    const char *architecture, *device, *device_name;
+    int vocabulary, context, sequences;
+    int trained_context;        /* what the model was made for */
+    bool has_text;              /* false for synthetic models: token ids only */
+    const char *chat_template;  /* not NUL-terminated; NULL: none */
+    size_t chat_template_bytes;
+    uint64_t weight_bytes, cache_bytes, scratch_bytes;      /* on the device */
+    double load_seconds;
+} luce_model_info;
+luce_model_info luce_model_describe(const luce_model *m);
+
+/* ---- text and tokens -------------------------------------------------------------------------- */
+enum {
+    LUCE_SPECIAL = 1,           /* text that spells a control token is that token; and back */
+    LUCE_BOS = 2,               /* add the tokens that the model wants around a raw text */
+    LUCE_CHAT = 4,              /* add those that it wants around a rendered chat */
+};
+typedef struct {
+    size_t from, to;
+} luce_span;
+typedef struct {
+    const char *at;
+    size_t bytes;
+    unsigned flags;
+    /* Bytes that may spell control tokens although the rest may not (without LUCE_SPECIAL): what a chat
+     * template wrote, as opposed to the words of a user. In order, without overlap. */
+    const luce_span *special;
+    size_t n_special;
+} luce_text;
+/* *ids and *text are owned by the caller (luce_free). LUCE_E_UNSUPPORTED without a vocabulary. May be
+ * called by any thread. */
+luce_status luce_tokenize(const luce_model *m, const luce_text *text, int32_t **ids, size_t *n_ids,
+                          luce_error *err);
+luce_status luce_detokenize(const luce_model *m, const int32_t *ids, size_t n_ids, unsigned flags,
+                            char **text, size_t *bytes, luce_error *err);
+void luce_free(void *p);
+
+/* ---- generation ------------------------------------------------------------------------------- */
+/* Applied in this order: bias, penalties, then the largest logit (temperature 0) or top_k,
+ * temperature, min_p, top_p and a draw that depends on seed and position alone. */
+typedef struct {
+    float    temperature;       /* 0: greedy */
+    int      top_k;             /* 0: off */
+    float    top_p;             /* 0 or 1: off */
+    float    min_p;             /* 0: off */
+    float    repetition_penalty;            /* 0 or 1: off */
+    float    presence_penalty, frequency_penalty;
+    int      penalty_window;    /* last tokens of prompt and text that penalties see; 0: 256 */
+    bool     has_seed;          /* false: a random seed, told in the result */
+    uint64_t seed;
+    const int32_t *bias_id;     /* n_bias ids and what is added to their logits */
+    const float   *bias;
+    int      n_bias;
+} luce_sampling;
+
+typedef struct {
+    const int32_t *tokens;      /* the prompt as ids ... */
+    size_t n_tokens;
+    luce_text text;             /* ... or as text, when tokens is NULL */
+    luce_sampling sampling;
+    int max_tokens;             /* 0: what the context leaves */
+    const char *const *stop;    /* generation ends before any of these texts; empty ones are ignored */
+    int n_stop;
+    bool ignore_end;            /* go on after the model's end token */
+    bool show_special;          /* write control tokens out as their text */
+    /* Told each new piece of text (whole characters, never part of a stop string); false ends the
+     * request. May be NULL. */
+    bool (*on_text)(void *user, const char *bytes, size_t n);
+    /* Asked before each step; true ends the request. May be NULL. */
+    bool (*cancelled)(void *user);
+    void *user;
+} luce_request;
+
+typedef enum {
+    LUCE_FINISH_NONE,           /* it failed: see the status */
+    LUCE_FINISH_END,            /* the model's end token */
+    LUCE_FINISH_STOP,           /* a stop string */
+    LUCE_FINISH_LENGTH,         /* max_tokens, or the context is full */
+    LUCE_FINISH_CANCELLED,
+} luce_finish;
+const char *luce_finish_name(luce_finish f);
+
+typedef struct {
+    luce_status status;         /* of this request */
+    luce_error  error;
+    luce_finish finish;
+    int32_t *tokens;            /* generated, the end token included; owned (luce_result_drop) */
+    size_t   n_tokens;
+    char    *text;              /* NUL-terminated, NULL while empty; owned */
+    size_t   text_bytes;
+    size_t   n_prompt;          /* tokens of the prompt, */
+    size_t   n_reused;          /* and how many before them a session had in its cache */
+    uint64_t seed;
+    double   prompt_seconds;    /* from the first step to the first token */
+    double   decode_seconds;    /* for the tokens after the first */
+} luce_result;
+void luce_result_drop(luce_result *r);
+
+/* Runs a request. Returns its status; *out says more and is to be dropped in either case. What was
+ * cancelled is LUCE_OK with LUCE_FINISH_CANCELLED. LUCE_E_ARG: prompt and max_tokens exceed the
+ * context, or a parameter is out of range. */
+luce_status luce_generate(luce_model *m, const luce_request *request, luce_result *out, luce_error *err);
+/* Runs n requests, as many at once as the model has sequences, in shared steps. Each has the tokens
+ * that it would have alone. results [n] are to be dropped. The status is that of the first that
+ * failed. */
+luce_status luce_generate_batch(luce_model *m, const luce_request *requests, int n, luce_result *results,
+                                luce_error *err);
+
+/* ---- sessions: a text that grows and keeps its cache ------------------------------------------- */
+typedef struct luce_session luce_session;
+/* Takes one of the model's sequences. LUCE_E_DEVMEM when all are taken. */
+luce_status luce_session_open(luce_session **out, luce_model *m, luce_error *err);
+void luce_session_close(luce_session *s);
+/* As luce_generate; the prompt is put after what the session holds, and it holds prompt and generated
+ * tokens (the end token included) afterwards. After an error it holds what it held before. */
+luce_status luce_session_generate(luce_session *s, const luce_request *request, luce_result *out,
+                                  luce_error *err);
+/* All tokens that it holds; borrowed until the next call. */
+const int32_t *luce_session_tokens(const luce_session *s, size_t *n);
+/* Forgets the tokens from n on. */
+void luce_session_rewind(luce_session *s, size_t n);
+
 #ifdef __cplusplus
 }
 #endif

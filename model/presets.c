@@ -137,7 +137,7 @@ static luce_status make_header(struct buf *out, const struct preset *p, luce_err
 
 static bool may_fill(const struct format *f)
 {
-    return f->encode && f->decode && !f->needs_importance && f->id < Q_PRIVATE;
+    return f->encode && f->decode && !f->needs_importance && !f->levels && f->id < Q_PRIVATE;
 }
 
 static luce_status list_all(const char *spec, luce_error *err)

@@ -39,7 +39,8 @@ static luce_status out_of_memory(const struct reading *r, const char *key)
     return fail(r->err, LUCE_E_NOMEM, "%s: out of memory for %s", gguf_path(r->g), key);
 }
 
-/* The array under `key`, NULL when absent. `want` is the element type; GGUF_I32 takes any integer. */
+/* The array under `key`, NULL when absent. `want` is the element type; GGUF_I32 takes any
+ * integer. */
 static luce_status find_array(const struct reading *r, const char *key, enum gguf_type want,
                               const struct gguf_key **out)
 {
@@ -50,8 +51,9 @@ static luce_status find_array(const struct reading *r, const char *key, enum ggu
     bool fits = want == GGUF_I32 ? integer : k->element == want;
     if (k->type == GGUF_ARRAY && (fits || k->count == 0)) return LUCE_OK;
     *out = NULL;
-    return fail(r->err, LUCE_E_FORMAT, "%s: %s is %s of %s, expected an array of %s", gguf_path(r->g), key,
-                gguf_type_name(k->type), gguf_type_name(k->element), gguf_type_name(want));
+    return fail(r->err, LUCE_E_FORMAT, "%s: %s is %s of %s, expected an array of %s",
+                gguf_path(r->g), key, gguf_type_name(k->type), gguf_type_name(k->element),
+                gguf_type_name(want));
 }
 
 static luce_status read_texts(struct reading *r, const char *key, const struct str **out, size_t *n)
@@ -67,11 +69,12 @@ static luce_status read_texts(struct reading *r, const char *key, const struct s
     return LUCE_OK;
 }
 
-static luce_status expect_count(const struct reading *r, const char *key, uint64_t count, size_t n_tokens)
+static luce_status expect_count(const struct reading *r, const char *key, uint64_t count,
+                                size_t n_tokens)
 {
     if (count == n_tokens) return LUCE_OK;
-    return fail(r->err, LUCE_E_FORMAT, "%s: %s has %" PRIu64 " entries, tokenizer.ggml.tokens has %zu",
-                gguf_path(r->g), key, count, n_tokens);
+    return fail(r->err, LUCE_E_FORMAT, "%s: %s has %" PRIu64 " entries, tokenizer.ggml.tokens has "
+                "%zu", gguf_path(r->g), key, count, n_tokens);
 }
 
 static luce_status read_ints(struct reading *r, const char *key, const int32_t **out, size_t *n)
@@ -110,8 +113,8 @@ static luce_status read_arrays(struct reading *r, struct vocab_source *s)
     size_t n_kinds = 0;
     if ((st = read_texts(r, "tokenizer.ggml.tokens", &s->tokens, &s->n_tokens))) return st;
     if (!s->n_tokens)
-        return fail(r->err, LUCE_E_FORMAT, "%s: tokenizer.ggml.tokens is missing or empty: the file has no "
-                    "vocabulary. Convert the model again.", gguf_path(r->g));
+        return fail(r->err, LUCE_E_FORMAT, "%s: tokenizer.ggml.tokens is missing or empty: the file "
+                    "has no vocabulary. Convert the model again.", gguf_path(r->g));
     if ((st = read_texts(r, "tokenizer.ggml.merges", &s->merges, &s->n_merges))) return st;
     if ((st = read_scores(r, s))) return st;
     if ((st = read_ints(r, kinds, &s->kinds, &n_kinds))) return st;

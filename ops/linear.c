@@ -2,6 +2,8 @@
  * x [rows, in] f32; W_i [in, out_i] in any matrix format, b_i [out_i] f32 or absent;
  * y [rows, out_0 + out_1 + ...] f32: the products side by side. softcap c: c * tanh(y / c) of
  * W x + b, before the residual. Rows do not see each other. */
+#include <assert.h>
+
 #include "ops/cases.h"
 #include "ops/record.h"
 #include "ops/ref.h"
@@ -52,6 +54,7 @@ static void reference(const struct ref_args *a)
 {
     const struct linear_attr *p = a->call->attr;
     size_t in = (size_t)a->cols[0], out = (size_t)a->out_cols[0], at = 0;
+    assert(p->n_mat <= W_LINEAR_BIAS - W_LINEAR_MAT);
     for (int m = 0; m < p->n_mat; m++) {
         uint64_t n = a->call->w[W_LINEAR_MAT + m]->dim[1];
         for (uint64_t o = 0; o < n; o++, at++) {

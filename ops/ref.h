@@ -18,6 +18,7 @@ struct ref_cache {
     float *row;                 /* scratch for rounding: one position */
 };
 
+/* Room for n_slots sequences of max_positions. LUCE_E_NOMEM. */
 luce_status ref_cache_open(struct ref_cache *c, const struct kv_layout *kv, int n_slots,
                            int max_positions, bool round, luce_error *err);
 void ref_cache_drop(struct ref_cache *c);

@@ -6,6 +6,7 @@
 
 #include "cache/cache.h"
 #include "model/family.h"
+#include "run/steps.h"
 
 struct runner;
 
@@ -17,18 +18,22 @@ struct load_params {
     int64_t  total_positions;           /* of all sequences; 0: context * n_slots, or what fits */
     int      chunk;                     /* rows of a prefill step, 0: the device's choice */
     struct record_params record;
+    bool     keep_values;               /* every value of the tape can be read after a step (checks) */
     void   (*progress)(void *context, double share);    /* of the upload; may be NULL */
     void    *progress_context;
     bool   (*cancelled)(void *context);                 /* may be NULL */
 };
+/* The format of keys or values that a user calls `name`. LUCE_E_ARG lists them. */
+luce_status cache_format(const char *name, uint32_t *out, luce_error *err);
+
 /* What the load will take, in bytes; printed by the plan and by refusals. */
 struct load_plan {
     uint64_t weights, cache, scratch, free;
     int      context;                   /* chosen */
-    int      context_fits;              /* the largest that would fit */
+    int      context_fits;              /* the largest that would fit, up to the model's; 0: none */
 };
 /* Computes the plan without claiming anything. LUCE_E_DEVMEM when it does not fit: the message is the
- * table and the largest context that does. */
+ * table and the largest context that does. LUCE_E_ARG for a cache format or a number out of range. */
 luce_status runner_plan(const struct model *m, const struct load_params *p, struct load_plan *out,
                         luce_error *err);
 /* Plans, uploads (releasing file pages strip by strip), opens the cache, records the tape. The runner
@@ -41,12 +46,13 @@ const struct model *runner_model(const struct runner *r);
 struct device *runner_device(const struct runner *r);
 struct cache *runner_cache(const struct runner *r);
 const struct tape *runner_tape(const struct runner *r);
+/* The plan of the bucket that a step of n rows uses; compiles it if it is the first. */
+luce_status runner_bucket(struct runner *r, enum step_class class, int n_rows, const struct plan **out,
+                          luce_error *err);
 struct load_plan runner_load_plan(const struct runner *r);
 int runner_chunk(const struct runner *r);       /* most rows of a prefill step */
 
 /* ---- a step: begin, add rows, run, read, decide --------------------------------------------------- */
-enum want { WANT_NONE, WANT_LAST, WANT_ALL };   /* rows whose logits are wanted */
-
 /* Starts an empty step of this class. */
 void runner_begin(struct runner *r, enum step_class class);
 /* Adds n rows of a sequence; parent[i] is the local row before row i (-1: the sequence's last
@@ -54,7 +60,8 @@ void runner_begin(struct runner *r, enum step_class class);
  * (if not NULL). LUCE_E_ARG when the step is full, LUCE_E_DEVMEM without free pages. */
 luce_status runner_add(struct runner *r, struct seq *s, const int32_t *tokens, const int *parent, int n,
                        enum want want, int *first_out, luce_error *err);
-/* Runs it. Wide rows are then part of their sequence; narrow ones wait for seq_accept. */
+/* Runs it. Wide rows are then part of their sequence; narrow ones wait for seq_accept. After
+ * LUCE_E_DEVICE the runner can only be closed. */
 luce_status runner_run(struct runner *r, luce_error *err);
 /* Runs it call by call (luce inspect --trace-ops). */
 luce_status runner_trace(struct runner *r, trace_fn fn, void *context, luce_error *err);
@@ -66,9 +73,11 @@ luce_status runner_logits(struct runner *r, int out_row, float *logits, luce_err
 luce_status runner_read(struct runner *r, struct val v, int row, int n_rows, void *out, luce_error *err);
 const struct record *runner_record(const struct runner *r);
 
-/* Feeds n tokens of a prompt to a sequence: wide chunks (whole pages where the device needs that), the
- * tail narrow. All rows are accepted. The logits of the last row are those of wanted row 0.
- * cancelled may be NULL. */
+/* How many of the next n prompt tokens one step takes, after `length` positions, and its class: wide
+ * chunks, where the device's classes differ only whole pages, and then the tail narrow. */
+int runner_prefill_rows(const struct runner *r, int length, int n, enum step_class *class);
+/* Feeds n tokens of a prompt to a sequence. All rows are accepted. The logits of the last row are those
+ * of wanted row 0. LUCE_E_CANCELLED between two steps; what was fed stays. cancelled may be NULL. */
 luce_status runner_prefill(struct runner *r, struct seq *s, const int32_t *tokens, int n,
                            bool (*cancelled)(void *), void *context, luce_error *err);
 

@@ -1,5 +1,5 @@
 /* run/sample.h - from logits to a token. The chain, in order: logit bias and penalties, then
- * (temperature 0: the largest logit, ties to the lowest id), else temperature, top-k, top-p, min-p,
+ * (temperature 0: the largest logit, ties to the lowest id), else top-k, temperature, min-p, top-p,
  * one draw. The draw of position i depends on (seed, i) alone, so that text does not depend on
  * company, width or speculation. Threads: pure but for the sampler's own scratch. */
 #ifndef LUCE_RUN_SAMPLE_H

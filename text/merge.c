@@ -94,8 +94,8 @@ static void merge_short(struct merger *m, const struct vocab *v, const char *pie
     }
 }
 
-/* The heap holds rank << 32 | index of the left symbol, smallest first: equal ranks come out leftmost
- * first. An entry whose symbol has got another pair since is skipped. */
+/* The heap holds rank << 32 | index of the left symbol, smallest first: equal ranks come out
+ * leftmost first. An entry whose symbol has got another pair since is skipped. */
 static void sift_down(uint64_t *heap, size_t n, size_t i)
 {
     uint64_t key = heap[i];

@@ -1,6 +1,6 @@
-/* text/merge.h - byte-pair merging of one piece.
- * The pair of neighbours with the lowest rank is merged, the leftmost of equals, until no pair has a
- * rank. Short pieces are scanned, long ones use a heap: O(n log n) whatever the text. */
+/* text/merge.h - byte-pair merging of one piece. The pair of neighbours with the lowest rank is
+ * merged, the leftmost of equals, until no pair has a rank. Short pieces are scanned, long ones
+ * use a heap: O(n log n) whatever the text. */
 #ifndef LUCE_TEXT_MERGE_H
 #define LUCE_TEXT_MERGE_H
 
@@ -26,10 +26,11 @@ bool merge_piece(struct merger *m, const struct vocab *v, struct str piece);
 bool merge_naive(struct merger *m, const struct vocab *v, struct str piece);
 void merger_drop(struct merger *m);
 
-/* SPM and gemma4 pieces are long, up to a whole text. They may be cut between any two characters that
- * stand side by side in no token, since no merge can reach across. Marks these neighbours; */
+/* SPM and gemma4 pieces are long, up to a whole text. They may be cut between any two characters
+ * that stand side by side in no token, since no merge can reach across.
+ * build_joints marks the neighbours that some token has, joint_end finds where the first part
+ * ends. */
 luce_status build_joints(struct vocab *v, luce_error *err);
-/* the end of the first such stretch of the text. */
 size_t joint_end(const struct vocab *v, struct str text);
 
 #endif

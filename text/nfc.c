@@ -1,7 +1,8 @@
 /* text/nfc.c - Normalization Form C (Unicode Standard Annex 15), only where the text needs it.
- * Most characters are inert: they neither decompose nor join the character before them. The text is
- * cut before inert characters; a stretch that holds others is decomposed, its marks are sorted and it
- * is composed again. The sort is a counting sort, because a hostile text may hold a million marks. */
+ * Most characters are inert: they neither decompose nor join the character before them. The text
+ * is cut before inert characters; a stretch that holds others is decomposed, its marks are
+ * sorted and it is composed again. The sort is a counting sort, because a hostile text may hold
+ * a million marks. */
 #include <utf8proc.h>
 
 #include "base/mem.h"
@@ -79,8 +80,9 @@ static void compose(struct str stretch, size_t in, struct codes *codes, struct b
         p += len;
         /* A canonical decomposition has at most 4 characters. */
         if (!codes_reserve(codes, 8)) return;
-        utf8proc_ssize_t n = utf8proc_decompose_char((utf8proc_int32_t)code, codes->at + codes->len, 8,
-                                                     UTF8PROC_DECOMPOSE | UTF8PROC_STABLE, &boundary);
+        utf8proc_ssize_t n =
+            utf8proc_decompose_char((utf8proc_int32_t)code, codes->at + codes->len, 8,
+                                    UTF8PROC_DECOMPOSE | UTF8PROC_STABLE, &boundary);
         if (n > 0 && n <= 8) codes->len += (size_t)n;
     }
     size_t n = codes->len;
@@ -119,7 +121,8 @@ bool nfc_apply(struct str text, struct buf *out, struct edits *edits)
         }
         while (to < end && !is_inert(utf8_at(to, &len))) to += len;
         buf_add(out, copied, (size_t)(from - copied));
-        compose((struct str){ from, (size_t)(to - from) }, (size_t)(from - text.at), &codes, out, edits);
+        struct str stretch = { from, (size_t)(to - from) };
+        compose(stretch, (size_t)(from - text.at), &codes, out, edits);
         copied = p = to;
     }
     if (codes.failed) out->failed = true;

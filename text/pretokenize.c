@@ -20,7 +20,8 @@ static const struct pretokenizer rows[] = {
     { .names = "qwen35",
       .steps = { { .next = scan_words, .letters = MARKED, .max = 1 } }, .nfc = true },
     { .names = "laguna",
-      .steps = { { .next = scan_before_lines }, { .next = scan_words, .letters = LETTER, .max = 1 } },
+      .steps = { { .next = scan_before_lines },
+                 { .next = scan_words, .letters = LETTER, .max = 1 } },
       .add_bos = true },
     { .names = "deepseek-v3 joyai-llm hunyuan-dense",
       .steps = { { .next = scan_set, .set = CLASS_NUMBER, .max = 3 }, { .next = scan_han_kana },
@@ -58,7 +59,8 @@ bool split_next(struct splitter *s, struct str *piece)
     const char *p = s->p, *end = s->end;
     if (p == end) return false;
     const struct split_step *steps = s->row->steps;
-    /* All steps' pieces begin at p or before it; those that end at p are renewed, coarse ones first. */
+    /* All steps' pieces begin at p or before it; those that end at p are renewed, coarse ones
+     * first. */
     for (int i = 0; i < SPLIT_STEPS && steps[i].next; i++) {
         if (!s->ends[i] || s->ends[i] == p) s->ends[i] = steps[i].next(&steps[i], p, end);
         end = s->ends[i];

@@ -1,8 +1,8 @@
-/* text/pretokenize.h - the splitters: text to the pieces inside which tokens may merge.
- * A pre-tokenizer is a row: the names that files use for it, and up to four steps, each of which cuts
- * the pieces of the step before. Models state the steps as regular expressions; here each kind of
- * expression is a hand-written scanner, linear and without recursion or limits, so that no text can
- * exhaust a stack and none is split differently because it is long. */
+/* text/pretokenize.h - the splitters: text to the pieces inside which tokens may merge. A
+ * pre-tokenizer is a row: the names that files use for it, and up to four steps, each of which
+ * cuts the pieces of the step before. Models state the steps as regular expressions; here each
+ * kind of expression is a hand-written scanner, linear and without recursion or limits, so that
+ * no text can exhaust a stack and none is split differently because it is long. */
 #ifndef LUCE_TEXT_PRETOKENIZE_H
 #define LUCE_TEXT_PRETOKENIZE_H
 
@@ -14,7 +14,8 @@
 enum { SPLIT_STEPS = 4 };
 
 struct split_step {
-    /* The end of the piece that begins at p < end; `end` is the end of the piece of the step before. */
+    /* The end of the piece that begins at p < end; `end` is the end of the piece of the step
+     * before. */
     const char *(*next)(const struct split_step *s, const char *p, const char *end);
     uint8_t letters;            /* classes that make a word */
     uint8_t set;                /* classes that are isolated as a run */

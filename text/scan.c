@@ -1,6 +1,7 @@
-/* text/scan.c - see scan.h. A scanner looks at the character at p, and at most one beyond it, to know
- * which alternative of its expression matches; then it runs to the end of that match. Where a greedy
- * expression would have to give characters back, the comment says how the end is found instead. */
+/* text/scan.c - see scan.h. A scanner looks at the character at p, and at most one beyond it, to
+ * know which alternative of its expression matches; then it runs to the end of that match. Where
+ * a greedy expression would have to give characters back, the comment says how the end is found
+ * instead. */
 #include "text/scan.h"
 
 #include "text/unicode.h"
@@ -64,8 +65,8 @@ static const char *contraction(const char *p, const char *end, bool any_case)
     return NULL;
 }
 
-/* \s+(?!\S)|\s+ at a white space character: all of the run at the end of the text, otherwise all but
- * its last character, which goes to the word that follows; a run of one stays. */
+/* \s+(?!\S)|\s+ at a white space character: all of the run at the end of the text, otherwise all
+ * but its last character, which goes to the word that follows; a run of one stays. */
 static const char *spaces(const char *p, const char *end)
 {
     const char *stop = run(p, end, CLASS_SPACE);
@@ -198,7 +199,8 @@ const char *scan_deepseek(const struct split_step *s, const char *p, const char 
     }
     if (c.class & WORD) return run(next, end, WORD);
     struct character after = char_at(next, end);
-    if (!is_newline(c.code) && !(c.class & SIGN) && (after.class & WORD)) return run(next, end, WORD);
+    bool prefix = !is_newline(c.code) && !(c.class & SIGN);
+    if (prefix && (after.class & WORD)) return run(next, end, WORD);
     if (c.class & SIGN) return run_newlines(run(next, end, SIGN), end);
     if (c.code == ' ' && (after.class & SIGN)) return run_newlines(run(next, end, SIGN), end);
     if (c.class & CLASS_SPACE) return spaces_or_lines(p, end);

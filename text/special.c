@@ -1,6 +1,6 @@
 /* text/special.c - special tokens: what files leave unsaid about them, and finding them in text.
- * Matching is leftmost, then longest, over a sorted list: a bitmap of first byte pairs rejects nearly
- * every position at once, the others narrow a range of the list byte by byte. */
+ * Matching is leftmost, then longest, over a sorted list: a bitmap of first byte pairs rejects
+ * nearly every position at once, the others narrow a range of the list byte by byte. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "text/vocab_private.h"
@@ -44,8 +44,9 @@ void correct_roles(struct vocab *v)
 {
     for (size_t i = 0; i < COUNT(known_roles); i++) {
         int32_t *id = &v->special.ids[known_roles[i].role];
-        for (size_t t = 0; *id < 0 && t < COUNT(known_roles[i].texts) && known_roles[i].texts[t]; t++)
-            *id = find_text(v, known_roles[i].texts[t]);
+        const char *const *texts = known_roles[i].texts;
+        for (size_t t = 0; *id < 0 && t < COUNT(known_roles[i].texts) && texts[t]; t++)
+            *id = find_text(v, texts[t]);
     }
     static const enum special_role control[] = { ROLE_EOT, ROLE_EOM };
     for (size_t i = 0; i < COUNT(control); i++) {
@@ -74,7 +75,8 @@ void mark_ends(struct vocab *v)
     if (v->pre && str_eq(str_of("laguna"), (struct str){ v->pre->names, 6 }))
         set_end(v, find_text(v, "</assistant>"), true);
     /* Formats with channels end a message, not the turn, with these. */
-    if ((has(v, "<|return|>") && has(v, "<|call|>")) || (has(v, "<|calls|>") && has(v, "<|flush|>")))
+    if ((has(v, "<|return|>") && has(v, "<|call|>")) ||
+        (has(v, "<|calls|>") && has(v, "<|flush|>")))
         set_end(v, find_text(v, "<|end|>"), false);
     if (has(v, "<|tool_response>")) set_end(v, find_text(v, "</s>"), false);
 }
@@ -86,8 +88,8 @@ static struct str raw_of(const struct vocab *v, int32_t id)
 
 static bool is_special(const struct token *t)
 {
-    return (t->kind == TOKEN_CONTROL || t->kind == TOKEN_USER_DEFINED || t->kind == TOKEN_UNKNOWN) &&
-           t->raw_len > 0 && t->raw_len <= MAX_SPECIAL;
+    bool kind = t->kind == TOKEN_CONTROL || t->kind == TOKEN_USER_DEFINED || t->kind == TOKEN_UNKNOWN;
+    return kind && t->raw_len > 0 && t->raw_len <= MAX_SPECIAL;
 }
 
 static int compare_raw(const struct vocab *v, int32_t a, int32_t b)
@@ -108,11 +110,12 @@ static bool sort_specials(struct vocab *v)
     if (!to) return false;
     for (size_t width = 1; width < n; width *= 2) {
         for (size_t low = 0; low < n; low += 2 * width) {
-            size_t mid = low + width < n ? low + width : n, high = mid + width < n ? mid + width : n;
-            size_t a = low, b = mid;
-            for (size_t i = low; i < high; i++)
-                to[i] = b == high || (a < mid && compare_raw(v, from[a], from[b]) <= 0) ? from[a++]
-                                                                                         : from[b++];
+            size_t mid = low + width < n ? low + width : n;
+            size_t high = mid + width < n ? mid + width : n, a = low, b = mid;
+            for (size_t i = low; i < high; i++) {
+                bool left = b == high || (a < mid && compare_raw(v, from[a], from[b]) <= 0);
+                to[i] = left ? from[a++] : from[b++];
+            }
         }
         int32_t *swap = from;
         from = to;
@@ -172,13 +175,14 @@ luce_status build_specials(struct vocab *v, struct str model_name, luce_error *e
 
 /* The longest special token at text.at[at] that is allowed, or -1. */
 static int32_t match(const struct vocab *v, struct str text, size_t at,
-                     bool (*allowed)(void *, int32_t, size_t, size_t), void *context)
+                     special_allowed *allowed, void *context)
 {
     unsigned char first = (unsigned char)text.at[at];
     int low = v->by_first[first], high = v->by_first[first + 1];
     int32_t best = -1;
     for (size_t len = 1; low < high; len++) {
-        /* Here specials[low .. high-1] agree with the text in `len` bytes; the shortest stand first. */
+        /* Here specials[low .. high-1] agree with the text in `len` bytes; the shortest stand
+         * first. */
         for (; low < high && v->tokens[v->specials[low]].raw_len == len; low++)
             if (allowed(context, v->specials[low], at, at + len)) best = v->specials[low];
         if (low == high || at + len == text.len) break;
@@ -200,9 +204,8 @@ static int32_t match(const struct vocab *v, struct str text, size_t at,
     return best;
 }
 
-size_t special_next(const struct vocab *v, struct str text, size_t from,
-                    bool (*allowed)(void *context, int32_t id, size_t from, size_t to), void *context,
-                    int32_t *id)
+size_t special_next(const struct vocab *v, struct str text, size_t from, special_allowed *allowed,
+                    void *context, int32_t *id)
 {
     *id = -1;
     if (v->n_specials == 0) return text.len;

@@ -21,6 +21,7 @@ struct work {
     struct buf clean, changed, unescaped;
     struct edits cleaned;       /* clean -> the caller's text */
     struct edits edits;         /* the fragment's subject -> fragment */
+    size_t base;                /* where the fragment begins in the clean text */
     size_t span;                /* the first span that may still matter */
     bool after_special;         /* or at the start of the text */
     bool failed;                /* out of memory */
@@ -54,7 +55,8 @@ static void range_add(struct token_ranges *r, struct token_range range)
     if (r->failed) return;
     if (r->len == r->cap) {
         size_t cap = r->cap ? r->cap * 2 : 64;
-        struct token_range *at = cap <= SIZE_MAX / sizeof *at ? mem_resize(r->at, cap * sizeof *at) : NULL;
+        struct token_range *at = NULL;
+        if (cap <= SIZE_MAX / sizeof *at) at = mem_resize(r->at, cap * sizeof *at);
         if (!at) {
             r->failed = true;
             return;
@@ -75,8 +77,9 @@ void token_ranges_drop(struct token_ranges *r)
 static void emit(struct work *w, int32_t id, size_t from, size_t to)
 {
     ids_add(w->out, id);
-    if (w->t->ranges)
-        range_add(w->t->ranges, (struct token_range){ edits_from(&w->cleaned, from), edits_to(&w->cleaned, to) });
+    if (!w->t->ranges) return;
+    struct token_range range = { edits_from(&w->cleaned, from), edits_to(&w->cleaned, to) };
+    range_add(w->t->ranges, range);
 }
 
 /* Whether all bytes [from, to) of the caller's text are the template's. */
@@ -106,27 +109,26 @@ static bool is_allowed(void *context, int32_t id, size_t from, size_t to)
 }
 
 /* A symbol without a token: each byte by its own token, or the unknown token, or nothing. */
-static void emit_bytes(struct work *w, const char *bytes, size_t len, size_t from, size_t to)
+static void emit_bytes(struct work *w, struct str part, size_t from, size_t to)
 {
     int32_t unknown = w->v->special.ids[ROLE_UNKNOWN];
-    for (size_t i = 0; i < len; i++) {
-        int32_t id = w->v->byte_id[(unsigned char)bytes[i]];
+    for (size_t i = 0; i < part.len; i++) {
+        int32_t id = w->v->byte_id[(unsigned char)part.at[i]];
         if (id < 0) id = unknown;
         if (id >= 0) emit(w, id, from, to);
     }
 }
 
-/* `base` is where the subject's fragment begins in the clean text, `at` where the piece begins in the
- * subject. */
-static void emit_part(struct work *w, int32_t id, const char *bytes, size_t base, size_t at, size_t len)
+/* The token of a part of a piece; the part begins at byte `at` of the subject. */
+static void emit_part(struct work *w, int32_t id, struct str part, size_t at)
 {
-    size_t from = base, to = base;
+    size_t from = w->base, to = w->base;
     if (w->t->ranges) {
         from += edits_from(&w->edits, at);
-        to += edits_to(&w->edits, at + len);
+        to += edits_to(&w->edits, at + part.len);
     }
     if (id >= 0) emit(w, id, from, to);
-    else emit_bytes(w, bytes, len, from, to);
+    else emit_bytes(w, part, from, to);
 }
 
 /* Whether a piece that spells this token needs no merging. */
@@ -137,12 +139,12 @@ static bool is_whole(const struct work *w, const struct token *t, struct str pie
     return atomic_load_explicit(&t->whole, memory_order_relaxed) == WHOLE_YES;
 }
 
-static void emit_piece(struct work *w, struct str piece, size_t base, size_t at)
+static void emit_piece(struct work *w, struct str piece, size_t at)
 {
     const struct vocab *v = w->v;
     int32_t id = piece.len <= v->max_piece ? piece_find(v, piece.at, piece.len) : -1;
     if (id >= 0 && is_whole(w, &v->tokens[id], piece)) {
-        emit_part(w, id, piece.at, base, at, piece.len);
+        emit_part(w, id, piece, at);
         return;
     }
     if (!merge_piece(&w->merger, v, piece)) {
@@ -154,11 +156,14 @@ static void emit_piece(struct work *w, struct str piece, size_t base, size_t at)
     if (id >= 0)
         atomic_store_explicit(&v->tokens[id].whole, n == 1 && s->id == id ? WHOLE_YES : WHOLE_NO,
                               memory_order_relaxed);
-    for (size_t i = 0; i < n; i++) emit_part(w, s[i].id, piece.at + s[i].from, base, at + s[i].from, s[i].len);
+    for (size_t i = 0; i < n; i++) {
+        struct str part = { piece.at + s[i].from, s[i].len };
+        emit_part(w, s[i].id, part, at + s[i].from);
+    }
 }
 
-/* SPM and gemma4 write spaces as U+2581; tokens are kept with plain spaces, so that only a U+2581 of
- * the text itself has to change. SPM may also begin with a space of its own. */
+/* SPM and gemma4 write spaces as U+2581; tokens are kept with plain spaces, so that only a
+ * U+2581 of the text itself has to change. SPM may also begin with a space of its own. */
 static struct str escape_spaces(struct work *w, struct str text)
 {
     bool prefix = w->v->add_space_prefix && w->after_special;
@@ -182,20 +187,20 @@ static struct str escape_spaces(struct work *w, struct str text)
     return (struct str){ b->data, b->len };
 }
 
-static void split_subject(struct work *w, struct str subject, size_t base)
+static void split_subject(struct work *w, struct str subject)
 {
     const struct vocab *v = w->v;
     struct splitter s = { .row = v->pre, .p = subject.at, .end = subject.at + subject.len };
     struct str piece = subject;
     while (!w->failed && (v->pre ? split_next(&s, &piece) : piece.len > 0)) {
         if (v->model == MODEL_GPT2) {
-            emit_piece(w, piece, base, (size_t)(piece.at - subject.at));
+            emit_piece(w, piece, (size_t)(piece.at - subject.at));
             continue;
         }
         while (piece.len > 0 && !w->failed) {
             struct str part = { piece.at, joint_end(v, piece) };
             if (v->model == MODEL_GEMMA4 && *piece.at == '\n') part.len = piece.len;
-            emit_piece(w, part, base, (size_t)(part.at - subject.at));
+            emit_piece(w, part, (size_t)(part.at - subject.at));
             piece.at += part.len;
             piece.len -= part.len;
         }
@@ -213,7 +218,8 @@ static void tokenize_fragment(struct work *w, struct str text, size_t from, size
         subject = (struct str){ w->changed.data, w->changed.len };
     if (w->v->model != MODEL_GPT2) subject = escape_spaces(w, subject);
     w->failed |= w->changed.failed || w->unescaped.failed || w->edits.failed;
-    if (!w->failed) split_subject(w, subject, from);
+    w->base = from;
+    if (!w->failed) split_subject(w, subject);
     w->after_special = false;
 }
 
@@ -259,8 +265,8 @@ luce_status vocab_tokenize_spans(const struct vocab *v, const struct tokenize *t
                                  luce_error *err)
 {
     if (t->text.len >= MAX_TEXT)
-        return fail(err, LUCE_E_ARG, "a text of %zu bytes is too long to tokenise; the limit is %d bytes. "
-                    "Cut it into parts.", t->text.len, MAX_TEXT - 1);
+        return fail(err, LUCE_E_ARG, "a text of %zu bytes is too long to tokenise; the limit is %d "
+                    "bytes. Cut it into parts.", t->text.len, MAX_TEXT - 1);
     struct work w = { .v = v, .t = t, .out = out };
     size_t first = out->len, first_range = t->ranges ? t->ranges->len : 0;
     int32_t bos = v->special.ids[ROLE_BOS];
@@ -305,8 +311,8 @@ static bool mark_guarded(void *context, int32_t id, size_t from, size_t to)
     return false;
 }
 
-luce_status vocab_guard_new(struct vocab_guard **out, const struct vocab *v, struct str template_text,
-                            luce_error *err)
+luce_status vocab_guard_new(struct vocab_guard **out, const struct vocab *v,
+                            struct str template_text, luce_error *err)
 {
     size_t words = ((size_t)v->n_tokens + 63) / 64;
     *out = mem_zero(sizeof **out + words * sizeof *(*out)->bits);

@@ -37,7 +37,8 @@ static inline uint32_t utf8_at(const char *p, int *len)
     if (u[0] < 0x80) return *len = 1, u[0];
     if (u[0] < 0xe0) return *len = 2, (uint32_t)(u[0] & 0x1f) << 6 | (u[1] & 0x3f);
     if (u[0] < 0xf0)
-        return *len = 3, (uint32_t)(u[0] & 0x0f) << 12 | (uint32_t)(u[1] & 0x3f) << 6 | (u[2] & 0x3f);
+        return *len = 3, (uint32_t)(u[0] & 0x0f) << 12 | (uint32_t)(u[1] & 0x3f) << 6 |
+                             (u[2] & 0x3f);
     return *len = 4, (uint32_t)(u[0] & 0x07) << 18 | (uint32_t)(u[1] & 0x3f) << 12 |
                          (uint32_t)(u[2] & 0x3f) << 6 | (u[3] & 0x3f);
 }
@@ -55,8 +56,9 @@ static inline struct character char_at(const char *p, const char *end)
 /* Writes the character's 1 to 4 bytes and returns their number. */
 int utf8_put(char *out, uint32_t code);
 
-/* How many of the first bytes form a valid character (1 to 4). If they do not: 0 when more bytes could
- * complete them, otherwise -n, where n bytes are the longest start that can never become valid. */
+/* How many of the first bytes form a valid character (1 to 4). If they do not: 0 when more bytes
+ * could complete them, otherwise -n, where n bytes are the longest start that can never become
+ * valid. */
 int utf8_valid(const char *p, size_t len);
 
 /* Where a changed text came from: sorted stretches that differ; between them it is the same bytes,
@@ -76,8 +78,8 @@ void edits_drop(struct edits *e);
 size_t edits_from(const struct edits *e, size_t out);
 size_t edits_to(const struct edits *e, size_t out);
 
-/* Copies `text` to *out with each longest invalid start of a character as one U+FFFD. Returns false,
- * and copies nothing, when the text is valid as it stands. */
+/* Copies `text` to *out with each longest invalid start of a character as one U+FFFD. Returns
+ * false, and copies nothing, when the text is valid as it stands. */
 bool utf8_repair(struct str text, struct buf *out, struct edits *edits);
 
 /* Copies valid `text` to *out in Normalization Form C. Returns false, and copies nothing, when the

@@ -20,6 +20,12 @@ static const char *const role_keys[N_ROLES] = {
     [ROLE_FIM_REPO] = "fim_rep", [ROLE_FIM_FILE] = "fim_sep",
 };
 
+/* How much of a name from the file goes into a message. */
+static int shown(struct str name)
+{
+    return name.len < 80 ? (int)name.len : 80;
+}
+
 static luce_status choose_model(struct vocab *v, const struct vocab_source *s, luce_error *err)
 {
     static const struct {
@@ -29,23 +35,24 @@ static luce_status choose_model(struct vocab *v, const struct vocab_source *s, l
     size_t i = 0;
     while (i < COUNT(models) && !str_is(s->model, models[i].name)) i++;
     if (i == COUNT(models))
-        return fail(err, LUCE_E_UNSUPPORTED, "%s: tokenizer.ggml.model is '%.*s'; known: gpt2, llama, gemma4",
-                    s->path, (int)(s->model.len < 80 ? s->model.len : 80), s->model.at ? s->model.at : "");
+        return fail(err, LUCE_E_UNSUPPORTED, "%s: tokenizer.ggml.model is '%.*s'; known: gpt2, "
+                    "llama, gemma4", s->path, shown(s->model), s->model.at ? s->model.at : "");
     v->model = models[i].model;
     if (v->model == MODEL_SPM) return LUCE_OK;
     struct str pre = v->model == MODEL_GEMMA4 ? str_of("gemma4") : s->pre;
     if (!pre.len) {
-        log_warn("%s: tokenizer.ggml.pre is missing, 'default' is taken: text may be split otherwise than "
-                 "the model expects. Convert the model again.", s->path);
+        log_warn("%s: tokenizer.ggml.pre is missing, 'default' is taken: text may be split otherwise "
+                 "than the model expects. Convert the model again.", s->path);
         pre = str_of("default");
     }
     v->pre = pretokenizer_find(pre);
-    if (v->pre && (v->model == MODEL_GEMMA4 || v->pre != pretokenizer_find(str_of("gemma4")))) return LUCE_OK;
+    bool gemma4 = v->pre == pretokenizer_find(str_of("gemma4"));
+    if (v->pre && gemma4 == (v->model == MODEL_GEMMA4)) return LUCE_OK;
     struct buf known = { 0 };
     for (size_t row = 0; pretokenizer_at(row); row++)
         buf_printf(&known, "%s%s", row ? " " : "", pretokenizer_at(row)->names);
-    luce_status st = fail(err, LUCE_E_UNSUPPORTED, "%s: tokenizer.ggml.pre is '%.*s'; known: %s", s->path,
-                          (int)(pre.len < 80 ? pre.len : 80), pre.at, buf_text(&known));
+    luce_status st = fail(err, LUCE_E_UNSUPPORTED, "%s: tokenizer.ggml.pre is '%.*s'; known: %s",
+                          s->path, shown(pre), pre.at, buf_text(&known));
     buf_drop(&known);
     return st;
 }
@@ -53,20 +60,21 @@ static luce_status choose_model(struct vocab *v, const struct vocab_source *s, l
 static luce_status check_source(const struct vocab_source *s, luce_error *err)
 {
     if (s->n_tokens == 0 || s->n_tokens > INT32_MAX / 4)
-        return fail(err, LUCE_E_FORMAT, "%s: tokenizer.ggml.tokens has %zu entries, expected 1 to %d",
-                    s->path, s->n_tokens, INT32_MAX / 4);
+        return fail(err, LUCE_E_FORMAT, "%s: tokenizer.ggml.tokens has %zu entries, expected 1 to "
+                    "%d", s->path, s->n_tokens, INT32_MAX / 4);
     for (int i = 0; i < N_ROLES; i++)
         if (s->ids[i] >= 0 && (uint64_t)s->ids[i] >= s->n_tokens)
             return fail(err, LUCE_E_FORMAT, "%s: tokenizer.ggml.%s_token_id is %" PRId64
-                        ", the vocabulary has %zu tokens", s->path, role_keys[i], s->ids[i], s->n_tokens);
+                        ", the vocabulary has %zu tokens", s->path, role_keys[i], s->ids[i],
+                        s->n_tokens);
     for (size_t i = 0; s->kinds && i < s->n_tokens; i++)
         if (s->kinds[i] < TOKEN_NORMAL || s->kinds[i] > TOKEN_BYTE)
-            return fail(err, LUCE_E_FORMAT, "%s: tokenizer.ggml.token_type[%zu] is %d, expected 1 to 6",
-                        s->path, i, s->kinds[i]);
+            return fail(err, LUCE_E_FORMAT, "%s: tokenizer.ggml.token_type[%zu] is %d, expected 1 "
+                        "to 6", s->path, i, s->kinds[i]);
     for (size_t i = 0; i < s->n_tokens; i++)
         if (s->tokens[i].len > UINT32_MAX / 4)
-            return fail(err, LUCE_E_FORMAT, "%s: tokenizer.ggml.tokens[%zu] has %zu bytes, too many",
-                        s->path, i, s->tokens[i].len);
+            return fail(err, LUCE_E_FORMAT, "%s: tokenizer.ggml.tokens[%zu] has %zu bytes, too "
+                        "many", s->path, i, s->tokens[i].len);
     return LUCE_OK;
 }
 
@@ -92,7 +100,8 @@ static bool is_empty_placeholder(struct str text)
     return text.len >= 8 && memcmp(text.at, "[EMPTY_", 7) == 0 && text.at[text.len - 1] == ']';
 }
 
-/* Writes the token's bytes to out (room for raw.len) unless they are its raw text; returns the end. */
+/* Writes the token's bytes to out (room for raw.len) unless they are its raw text; returns the
+ * end. */
 static char *decode_token(struct vocab *v, struct token *t, char *out)
 {
     struct str raw = { t->raw, t->raw_len };
@@ -135,8 +144,10 @@ static luce_status read_tokens(struct vocab *v, const struct vocab_source *s, lu
         out = decode_token(v, t, out);
     }
     if (n_empty) log_warn("%s: %zu tokens have an empty text and are never used", s->path, n_empty);
-    for (size_t i = 0; i < s->n_suppressed; i++)
-        if (s->suppressed[i] >= 0 && s->suppressed[i] < v->n_tokens) v->tokens[s->suppressed[i]].banned = true;
+    for (size_t i = 0; i < s->n_suppressed; i++) {
+        int32_t id = s->suppressed[i];
+        if (id >= 0 && id < v->n_tokens) v->tokens[id].banned = true;
+    }
     return LUCE_OK;
 }
 
@@ -153,8 +164,10 @@ static void read_roles(struct vocab *v, const struct vocab_source *s)
         static const struct { enum special_role role; int32_t id; } usual[] = {
             { ROLE_UNKNOWN, 0 }, { ROLE_BOS, 1 }, { ROLE_EOS, 2 },
         };
-        for (size_t i = 0; i < COUNT(usual); i++)
-            if (ids[usual[i].role] < 0 && usual[i].id < v->n_tokens) ids[usual[i].role] = usual[i].id;
+        for (size_t i = 0; i < COUNT(usual); i++) {
+            int32_t *id = &ids[usual[i].role];
+            if (*id < 0 && usual[i].id < v->n_tokens) *id = usual[i].id;
+        }
     }
     /* SmolLM and small Granite vocabularies of this size go without BOS whatever their row says. */
     enum { NO_BOS_SIZE = 49152 };
@@ -162,7 +175,8 @@ static void read_roles(struct vocab *v, const struct vocab_source *s)
     v->special.add_bos = v->model == MODEL_GEMMA4 || choose(s->add_bos, usual);
     v->special.add_eos = choose(s->add_eos, false);
     if (v->special.add_bos && ids[ROLE_BOS] < 0) {
-        if (s->add_bos == CHOICE_YES) log_warn("%s: add_bos_token without a bos_token_id is ignored", s->path);
+        if (s->add_bos == CHOICE_YES)
+            log_warn("%s: add_bos_token without a bos_token_id is ignored", s->path);
         v->special.add_bos = false;
     }
     if (v->special.add_eos && ids[ROLE_EOS] < 0) {
@@ -181,7 +195,7 @@ luce_status vocab_open(struct vocab **out, const struct vocab_source *s, luce_er
     if ((st = check_source(s, err))) goto bad;
     if ((st = choose_model(v, s, err))) goto bad;
     if ((st = read_tokens(v, s, err))) goto bad;
-    if ((st = build_raws(v, err))) goto bad;
+    if ((st = build_raws(v, s, err))) goto bad;
     read_roles(v, s);
     correct_roles(v);
     mark_ends(v);

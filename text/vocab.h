@@ -70,7 +70,7 @@ void ids_drop(struct ids *ids);
 enum tokenize_flags {
     TOKENIZE_SPECIAL = 1,       /* text that spells a control token becomes that token */
     TOKENIZE_BOS_EOS = 2,       /* add BOS and EOS as the file says for a raw prompt */
-    TOKENIZE_CHAT = 4,          /* a rendered chat: BOS as the file says, unless it is there already */
+    TOKENIZE_CHAT = 4,          /* a rendered chat: BOS as the file says, unless it is there */
 };
 /* Appends the ids of `text` to *out. Invalid UTF-8 becomes U+FFFD first. LUCE_E_NOMEM; LUCE_E_ARG
  * for a text of 1 GiB or more. After a failure *out holds what it held before. */
@@ -83,19 +83,19 @@ luce_status vocab_tokenize(const struct vocab *v, struct str text, unsigned flag
 struct text_span {
     size_t from, to;
     enum span_trust {
-        SPAN_PLAIN,             /* a user's words: no control, no guarded, no end-of-generation token */
+        SPAN_PLAIN,             /* a user's words: no control, guarded or end-of-generation token */
         SPAN_TEMPLATE           /* the template's words: every special token */
     } trust;
 };
-/* The special tokens that a chat template's own text spells: plain spans never yield them, even where
- * the vocabulary counts them as ordinary user-defined tokens. Free with vocab_guard_free. */
+/* The special tokens that a chat template's own text spells: plain spans never yield them, even
+ * where the vocabulary counts them as ordinary user-defined tokens. Free with vocab_guard_free. */
 struct vocab_guard;
-luce_status vocab_guard_new(struct vocab_guard **out, const struct vocab *v, struct str template_text,
-                            luce_error *err);
+luce_status vocab_guard_new(struct vocab_guard **out, const struct vocab *v,
+                            struct str template_text, luce_error *err);
 void vocab_guard_free(struct vocab_guard *g);
 
-/* Bytes of the text that became one token: [from, to). Tokens that share a character share its range;
- * an added BOS or EOS has an empty one. */
+/* Bytes of the text that became one token: [from, to). Tokens that share a character share its
+ * range; an added BOS or EOS has an empty one. */
 struct token_range {
     size_t from, to;
 };

@@ -1,6 +1,6 @@
 /* text/vocab_private.h - the vocabulary as text/ sees it: tokens, lookup tables, special tokens.
- * Three ways to merge share one table of pieces and one engine (merge.h); they differ in what a piece
- * starts as (bytes or characters) and in how a pair's rank is found (merge list or score). */
+ * Three ways to merge share one table of pieces and one engine (merge.h); they differ in what a
+ * piece starts as (bytes or characters) and in how a pair's rank is found (merge list or score). */
 #ifndef LUCE_TEXT_VOCAB_PRIVATE_H
 #define LUCE_TEXT_VOCAB_PRIVATE_H
 
@@ -17,8 +17,9 @@ struct token {
     uint32_t raw_len, bytes_len;
     uint8_t kind;               /* enum token_kind, as corrected */
     bool is_end, banned, strip_right;
-    /* Whether merging this token's own bytes gives this one token, found out at first use. Then a
-     * whole piece that spells the token needs no merging. Any thread may set it, to the same value. */
+    /* Whether merging this token's own bytes gives this one token, found out at first use. Then
+     * a whole piece that spells the token needs no merging. Any thread may set it, to the same
+     * value. */
     _Atomic uint8_t whole;      /* enum whole */
 };
 enum whole { WHOLE_UNKNOWN, WHOLE_YES, WHOLE_NO };
@@ -74,7 +75,7 @@ struct vocab {
 int32_t piece_find(const struct vocab *v, const char *bytes, size_t len);
 
 /* vocab_tables.c: builds the tables above from the tokens. */
-luce_status build_raws(struct vocab *v, luce_error *err);
+luce_status build_raws(struct vocab *v, const struct vocab_source *s, luce_error *err);
 luce_status build_pieces(struct vocab *v, luce_error *err);
 luce_status build_pairs(struct vocab *v, const struct vocab_source *s, luce_error *err);
 luce_status build_scores(struct vocab *v, const struct vocab_source *s, luce_error *err);
@@ -92,8 +93,8 @@ void mark_ends(struct vocab *v);
 luce_status build_specials(struct vocab *v, struct str model_name, luce_error *err);
 /* The next special token at or after `from` for which allowed() holds (leftmost, then longest).
  * Returns its place, or text.len; *id is then -1. */
-size_t special_next(const struct vocab *v, struct str text, size_t from,
-                    bool (*allowed)(void *context, int32_t id, size_t from, size_t to), void *context,
-                    int32_t *id);
+typedef bool special_allowed(void *context, int32_t id, size_t from, size_t to);
+size_t special_next(const struct vocab *v, struct str text, size_t from, special_allowed *allowed,
+                    void *context, int32_t *id);
 
 #endif

@@ -15,8 +15,8 @@ static uint32_t table_size(size_t n)
     return size;
 }
 
-/* Byte of a code point of the byte-level alphabet, or -1. Printable Latin-1 stands for itself, the 68
- * other bytes are U+0100 and up in ascending order. */
+/* Byte of a code point of the byte-level alphabet, or -1. Printable Latin-1 stands for itself,
+ * the 68 other bytes are U+0100 and up in ascending order. */
 static int alphabet_byte(uint32_t code)
 {
     if ((code >= 0x21 && code <= 0x7e) || (code >= 0xa1 && code <= 0xac) ||
@@ -59,12 +59,13 @@ size_t spaces_decode(struct str raw, char *out)
 static struct str text_of(const struct vocab *v, const struct text_table *table, int32_t id)
 {
     const struct token *t = &v->tokens[id];
-    return table == &v->raws ? (struct str){ t->raw, t->raw_len } : (struct str){ t->bytes, t->bytes_len };
+    if (table == &v->raws) return (struct str){ t->raw, t->raw_len };
+    return (struct str){ t->bytes, t->bytes_len };
 }
 
 /* The slot that holds the text, or the free one where it belongs. */
-static struct text_slot *slot_of(const struct vocab *v, const struct text_table *table, struct str text,
-                                 uint32_t hash)
+static struct text_slot *slot_of(const struct vocab *v, const struct text_table *table,
+                                 struct str text, uint32_t hash)
 {
     for (uint32_t i = hash & table->mask;; i = (i + 1) & table->mask) {
         struct text_slot *s = &table->slots[i];
@@ -109,14 +110,15 @@ int32_t vocab_find(const struct vocab *v, struct str text)
     return text.len ? table_find(v, &v->raws, text) : -1;
 }
 
-luce_status build_raws(struct vocab *v, luce_error *err)
+luce_status build_raws(struct vocab *v, const struct vocab_source *s, luce_error *err)
 {
     luce_status st = table_init(v, &v->raws, err);
     if (st) return st;
     int twice = 0;
     for (int id = 0; id < v->n_tokens; id++)
         if (v->tokens[id].raw_len) twice += table_add(v, &v->raws, id);
-    if (twice) log_warn("tokenizer: %d tokens have the text of an earlier one; text gives the last", twice);
+    if (twice)
+        log_warn("%s: %d tokens have the text of an earlier one; text gives the last", s->path, twice);
     return LUCE_OK;
 }
 
@@ -213,12 +215,13 @@ static bool add_merge(struct vocab *v, struct str merge, uint32_t rank, struct b
 luce_status build_pairs(struct vocab *v, const struct vocab_source *s, luce_error *err)
 {
     if (s->n_merges >= NO_RANK / 2)
-        return fail(err, LUCE_E_FORMAT, "%s: tokenizer.ggml.merges has %zu entries, too many", s->path,
-                    s->n_merges);
+        return fail(err, LUCE_E_FORMAT, "%s: tokenizer.ggml.merges has %zu entries, too many",
+                    s->path, s->n_merges);
     uint32_t size = table_size(s->n_merges);
     v->pair_mask = size - 1;
     v->pairs = mem_array(size, sizeof *v->pairs);
-    if (!v->pairs) return fail(err, LUCE_E_NOMEM, "%s: out of memory for %zu merges", s->path, s->n_merges);
+    if (!v->pairs)
+        return fail(err, LUCE_E_NOMEM, "%s: out of memory for %zu merges", s->path, s->n_merges);
     for (uint32_t i = 0; i < size; i++) v->pairs[i].left = -1;
     struct buf buf = { 0 };
     size_t unusable = 0;
@@ -228,7 +231,8 @@ luce_status build_pairs(struct vocab *v, const struct vocab_source *s, luce_erro
     buf_drop(&buf);
     if (failed) return fail(err, LUCE_E_NOMEM, "%s: out of memory for a merge", s->path);
     if (unusable)
-        log_warn("%s: %zu of %zu merges name no tokens and are ignored", s->path, unusable, s->n_merges);
+        log_warn("%s: %zu of %zu merges name no tokens and are ignored", s->path, unusable,
+                 s->n_merges);
     return LUCE_OK;
 }
 
@@ -245,10 +249,11 @@ static uint32_t rank_of_score(float score)
 luce_status build_scores(struct vocab *v, const struct vocab_source *s, luce_error *err)
 {
     if (!s->scores)
-        return fail(err, LUCE_E_FORMAT, "%s: tokenizer.ggml.scores is missing; a tokenizer of model "
-                    "'llama' needs it. Convert the model again.", s->path);
+        return fail(err, LUCE_E_FORMAT, "%s: tokenizer.ggml.scores is missing; a tokenizer of "
+                    "model 'llama' needs it. Convert the model again.", s->path);
     v->score_rank = mem_array((size_t)v->n_tokens, sizeof *v->score_rank);
-    if (!v->score_rank) return fail(err, LUCE_E_NOMEM, "%s: out of memory for %d scores", s->path, v->n_tokens);
+    if (!v->score_rank)
+        return fail(err, LUCE_E_NOMEM, "%s: out of memory for %d scores", s->path, v->n_tokens);
     for (int id = 0; id < v->n_tokens; id++) v->score_rank[id] = rank_of_score(s->scores[id]);
     return LUCE_OK;
 }

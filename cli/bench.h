@@ -1,0 +1,41 @@
+/* cli/bench.h - what a bench run gives: limits of the device, and results beside them. */
+#ifndef LUCE_CLI_BENCH_H
+#define LUCE_CLI_BENCH_H
+
+#include "cli/options.h"
+#include "run/runner.h"
+#include "text/vocab.h"
+
+enum { BENCH_RESULTS_MAX = 32 };
+
+struct bench_result {
+    const char *test;           /* "load", "decode", "prefill", "step" */
+    int    width, depth;        /* rows of the step (prefill: of the prompt); positions before them */
+    int    samples;
+    double seconds;             /* median */
+    double bytes, ops;          /* that must move and be done; 0: not counted */
+    double limit_share;         /* of what the limits allow; 0: not counted */
+};
+
+struct bench {
+    const struct options *o;
+    struct device *device;
+    struct runner *runner;
+    struct gguf *file;          /* NULL: synthetic */
+    struct vocab *vocab;        /* not used, but a part of loading */
+    struct device_info info;
+    struct device_limits limits;        /* the best that was measured in between the tests */
+    double ops_rate;            /* the one that the model's products can use */
+    uint64_t parameters;        /* of all weights; products: without embedding and head */
+    uint64_t product_parameters;
+    int depth, prompt_tokens, repeat;
+    struct bench_result result[BENCH_RESULTS_MAX];
+    int n_results;
+};
+
+/* Rows of tokens a second; 0 for load. */
+double bench_tokens_per_s(const struct bench_result *r);
+void bench_print_text(const struct bench *b, struct buf *out);
+void bench_print_json(const struct bench *b, struct buf *out);
+
+#endif

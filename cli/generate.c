@@ -1,0 +1,55 @@
+/* cli/generate.c - see generate.h. */
+#include "cli/generate.h"
+
+#include <stdio.h>
+
+#include "cli/terminal.h"
+
+static bool on_progress(void *user, double share)
+{
+    progress_show(user, share);
+    return !interrupted(NULL);
+}
+
+luce_model_params model_params(const struct options *o)
+{
+    return (luce_model_params){
+        .path = o->model, .synthetic = o->synthetic, .device = o->device, .threads = (int)o->threads,
+        .context = (int)o->context, .chunk = (int)o->chunk, .cache_type_k = o->cache_type_k,
+        .cache_type_v = o->cache_type_v };
+}
+
+luce_status model_from_options(luce_model **out, const struct options *o, luce_error *err)
+{
+    luce_model_params p = model_params(o);
+    p.progress = on_progress;
+    p.user = "loading";
+    luce_status st = luce_model_open(out, &p, err);
+    progress_show("loading", 1);
+    return st;
+}
+
+luce_request request_from_options(const struct options *o, const char **stops, const char *more_stop)
+{
+    int n = 0;
+    for (int i = 0; i < o->stop.n; i++) stops[n++] = o->stop.at[i];
+    if (more_stop) stops[n++] = more_stop;
+    return (luce_request){
+        .sampling = { .temperature = (float)o->temperature, .top_k = (int)o->top_k, .top_p = (float)o->top_p,
+                      .min_p = (float)o->min_p, .repetition_penalty = (float)o->repetition_penalty,
+                      .presence_penalty = (float)o->presence_penalty,
+                      .frequency_penalty = (float)o->frequency_penalty,
+                      .penalty_window = (int)o->penalty_window, .has_seed = o->seed >= 0,
+                      .seed = o->seed >= 0 ? (uint64_t)o->seed : 0 },
+        .max_tokens = (int)o->max_tokens, .stop = stops, .n_stop = n, .ignore_end = o->ignore_end,
+        .show_special = o->special, .cancelled = interrupted };
+}
+
+void show_speed(const struct options *o, const luce_result *r)
+{
+    if ((!error_is_terminal() && !o->timings) || r->n_tokens == 0) return;
+    fprintf(stderr, "[prompt %zu tokens, %.1f/s", r->n_prompt, (double)r->n_prompt / r->prompt_seconds);
+    if (r->n_tokens > 1)
+        fprintf(stderr, "; text %zu tokens, %.1f/s", r->n_tokens, (double)(r->n_tokens - 1) / r->decode_seconds);
+    fprintf(stderr, "; %s]\n", luce_finish_name(r->finish));
+}

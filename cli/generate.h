@@ -1,0 +1,17 @@
+/* cli/generate.h - what run and chat share: a model from the options, a request from the options. */
+#ifndef LUCE_CLI_GENERATE_H
+#define LUCE_CLI_GENERATE_H
+
+#include "cli/options.h"
+
+/* Opens what --model or --synthetic names, with a progress bar. Ctrl-C cancels. */
+luce_status model_from_options(luce_model **out, const struct options *o, luce_error *err);
+/* The parameters alone; borrows from *o. */
+luce_model_params model_params(const struct options *o);
+/* Sampling, limits and stop strings; the prompt is the caller's. stops: room for OPTION_TEXTS_MAX + 1
+ * texts that lives as long as the request. more_stop: one more, or NULL. */
+luce_request request_from_options(const struct options *o, const char **stops, const char *more_stop);
+/* "prompt 12 tokens, 310/s; text 40 tokens, 55/s" on standard error, with --timings or at a terminal. */
+void show_speed(const struct options *o, const luce_result *r);
+
+#endif

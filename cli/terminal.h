@@ -1,0 +1,25 @@
+/* cli/terminal.h - standard input, Ctrl-C and progress bars of the commands. */
+#ifndef LUCE_CLI_TERMINAL_H
+#define LUCE_CLI_TERMINAL_H
+
+#include "base/buf.h"
+#include "cli/options.h"
+
+/* Reads all of standard input. */
+luce_status input_read(struct buf *out, luce_error *err);
+/* Reads a line without its end; false at the end of input. */
+bool input_line(struct buf *out);
+/* The prompt of run: --prompt, --file or standard input. */
+luce_status input_prompt(const struct options *o, struct buf *out, luce_error *err);
+
+/* From here on Ctrl-C and SIGTERM set a mark instead of ending the process; a second Ctrl-C in a row
+ * without an interrupt_clear ends it. A closed pipe is a write error. */
+void interrupt_catch(void);
+bool interrupted(void *unused);
+void interrupt_clear(void);
+
+bool error_is_terminal(void);
+/* "what  [=====     ]  52 %" on standard error, when that is a terminal; at 1 it goes away. */
+void progress_show(const char *what, double share);
+
+#endif

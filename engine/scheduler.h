@@ -1,0 +1,28 @@
+/* engine/scheduler.h - puts the rows of the active requests into steps, and hands out the tokens that
+ * come of them. One step at a time: prompts in chunks, running texts together; while both wait they
+ * take turns. Threads: one owner, the one of the runner. */
+#ifndef LUCE_ENGINE_SCHEDULER_H
+#define LUCE_ENGINE_SCHEDULER_H
+
+#include "engine/request.h"
+#include "run/runner.h"
+
+struct scheduler {
+    struct runner  *runner;
+    struct sampler *sampler;
+    float          *logits;         /* of one row */
+    struct request *active[STEP_SEQS];      /* borrowed; oldest first */
+    int             n_active;
+    bool            wide_last;      /* class of the step before */
+};
+
+luce_status scheduler_init(struct scheduler *s, struct runner *r, luce_error *err);
+void scheduler_drop(struct scheduler *s);       /* fine on a zeroed one; no request may be active */
+/* Makes a request active on this sequence, which the caller opened (and closes, after the request is
+ * done). The sequence may hold a prefix of the request's ids. At most STEP_SEQS. */
+void scheduler_add(struct scheduler *s, struct request *r, struct seq *seq);
+/* Runs one step. Requests that end leave. A failure of one request ends that request; what is
+ * returned (LUCE_E_DEVICE, LUCE_E_NOMEM) has ended all of them. */
+luce_status scheduler_step(struct scheduler *s, luce_error *err);
+
+#endif

@@ -1,0 +1,41 @@
+/* run/inside.h - what the files of run/ share. */
+#ifndef LUCE_RUN_INSIDE_H
+#define LUCE_RUN_INSIDE_H
+
+#include "run/runner.h"
+
+enum { N_NARROW = 7, WIDE_BUCKET = N_NARROW, N_BUCKETS };    /* 1, 2, 4, ... 64 rows; a chunk */
+
+struct bucketed {
+    struct plan     plan;
+    struct program *program;    /* NULL until the first step that needs it */
+};
+
+struct runner {
+    struct model  *model;
+    struct device *device;
+    struct cache  *cache;
+    struct tape    tape;
+    struct record  record;
+    struct load_plan plan;
+    int            chunk;
+    struct bucketed bucket[N_BUCKETS];
+    struct program *last;       /* whose results are readable */
+    struct step   *step;
+    struct step   *edits;       /* a step without rows, for more edits than one step takes */
+    struct seq    *seq[STEP_SEQS];      /* of the step, by index */
+};
+
+/* Rows of bucket i, and its room in each domain. */
+struct bucket bucket_of(int i, int chunk);
+/* Rows of a prefill step: what p asks for or the device prefers. */
+luce_status chunk_of(const struct load_params *p, int *chunk, luce_error *err);
+/* Fills *plan for the tape of m, recorded with this layout. */
+luce_status plan_load(const struct model *m, const struct kv_layout *kv, const struct tape *tape,
+                      const struct load_params *p, struct load_plan *plan, luce_error *err);
+struct cache_config cache_config_of(const struct load_params *p, const struct kv_layout *kv, int context,
+                                    int chunk);
+luce_status upload_weights(struct model *m, const struct load_params *p, luce_error *err);
+void release_weights(struct model *m, struct device *d);
+
+#endif

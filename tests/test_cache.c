@@ -1,0 +1,299 @@
+/* tests/test_cache.c - pages, slots and commits, by random walks against a device that remembers a tag
+ * for every position that it was told to write. */
+#include "cache/inside.h"
+#include "test.h"
+
+enum { KINDS = 3, SLOTS = 5, MOST = 700, WALK = 3000 };
+static const int windows[KINDS] = { 0, 100, 8 };
+
+struct fake {
+    struct device base;
+    int n_pages[KINDS], max_pages[KINDS];
+    int64_t (*tag[KINDS])[PAGE];        /* [page][position]; the first pages are the banks */
+    int32_t *table[KINDS];              /* [slot][max_pages] */
+};
+struct device_cache { struct fake *fake; };
+
+static void fake_cache_close(struct device *d, struct device_cache *c)
+{
+    struct fake *f = (struct fake *)d;
+    for (int k = 0; k < KINDS; k++) {
+        mem_free(f->tag[k]);
+        mem_free(f->table[k]);
+        f->tag[k] = NULL;
+        f->table[k] = NULL;
+    }
+    mem_free(c);
+}
+
+static luce_status fake_cache_open(struct device *d, struct device_cache **out, const struct cache_params *p,
+                                   luce_error *err)
+{
+    struct fake *f = (struct fake *)d;
+    *out = mem_zero(sizeof **out);
+    bool ok = *out != NULL;
+    for (int k = 0; k < KINDS; k++) {
+        f->n_pages[k] = p->n_pages[k];
+        f->max_pages[k] = p->max_pages[k];
+        f->tag[k] = mem_array((size_t)p->n_pages[k], sizeof *f->tag[k]);
+        f->table[k] = mem_array((size_t)(p->n_slots * p->max_pages[k]), sizeof(int32_t));
+        ok = ok && f->tag[k] && f->table[k];
+    }
+    if (ok) return LUCE_OK;
+    fake_cache_close(d, *out);
+    *out = NULL;
+    return fail(err, LUCE_E_NOMEM, "fake: out of memory");
+}
+
+static luce_status fake_page_read(struct device *d, struct device_cache *c, int kind, int page, void *host,
+                                  luce_error *err)
+{
+    (void)c, (void)err;
+    memcpy(host, ((struct fake *)d)->tag[kind][page], PAGE * sizeof(int64_t));
+    return LUCE_OK;
+}
+
+static luce_status fake_page_write(struct device *d, struct device_cache *c, int kind, int page,
+                                   const void *host, luce_error *err)
+{
+    (void)c, (void)err;
+    memcpy(((struct fake *)d)->tag[kind][page], host, PAGE * sizeof(int64_t));
+    return LUCE_OK;
+}
+
+static const struct device_fns fake_fns = {
+    .cache_open = fake_cache_open, .cache_close = fake_cache_close, .page_read = fake_page_read,
+    .page_write = fake_page_write,
+};
+
+static struct fake fake;
+static struct kv_layout layout;
+
+static luce_status open_cache(struct cache **out, int64_t total, luce_error *err)
+{
+    fake = (struct fake){ .base = { .fns = &fake_fns } };
+    layout = (struct kv_layout){ .n_kinds = KINDS };
+    for (int k = 0; k < KINDS; k++)
+        layout.kind[k] = (struct kv_kind){ .window = windows[k], .page_bytes = PAGE * sizeof(int64_t) };
+    return cache_open(out, &(struct cache_config){ .device = &fake.base, .layout = &layout, .n_slots = SLOTS,
+                                                   .max_positions = MOST, .total_positions = total,
+                                                   .step_rows = 128 }, err);
+}
+
+/* What a sequence must hold. */
+struct truth {
+    struct seq *seq;
+    int n;
+    int64_t tag[MOST];
+};
+
+/* The device's part of a step: edits, the commit, then n new rows with these tags. */
+static void run_step(struct cache *c, struct truth *t, const int64_t *tags, int n, bool wide)
+{
+    static struct step step;
+    step.head = (struct step_head){ .wide = wide };
+    seq_emit(t->seq, &step, 0);
+    CHECK(!cache_emit_edits(c, &step));
+    for (int i = 0; i < step.head.n_edits; i++) {
+        struct step_edit e = step.edit[i];
+        CHECK(e.at >= 0 && e.at < fake.max_pages[e.kind] && e.page < fake.n_pages[e.kind] && e.page >= SLOTS);
+        fake.table[e.kind][e.slot * fake.max_pages[e.kind] + e.at] = e.page;
+    }
+    const struct step_seq *s = &step.seq[0];
+    for (int k = 0; k < KINDS; k++) {
+        const int32_t *table = fake.table[k] + s->slot * fake.max_pages[k];
+        for (int i = 0; i < s->n_commit + (wide ? n : 0); i++) {
+            int pos = s->past - s->n_commit + i;
+            int32_t page = table[pos / PAGE];
+            CHECK(!page_shared(&c->pages[k], page), "position %d writes a shared page", pos);
+            fake.tag[k][page][pos % PAGE] = i < s->n_commit ? fake.tag[k][s->slot][s->commit[i]]
+                                                            : tags[i - s->n_commit];
+        }
+        for (int i = 0; i < n && !wide; i++) fake.tag[k][s->slot][i] = tags[i];
+    }
+    seq_emitted(t->seq);
+}
+
+static void check_content(struct cache *c, const struct truth *t)
+{
+    int in_pages = t->seq->length - t->seq->n_pending;
+    CHECK_EQ(seq_length(t->seq), t->n);
+    for (int k = 0; k < KINDS; k++) {
+        const struct table *table = &c->table[t->seq->slot][k];
+        int first = windows[k] && t->n >= windows[k] ? t->n - windows[k] + 1 : 0;
+        for (int pos = first; pos < in_pages; pos++) {
+            int at = pos / PAGE;
+            CHECK(at >= table->first && at < table->n, "position %d of %d has no page", pos, t->n);
+            if (at < table->first || at >= table->n) return;
+            if (fake.tag[k][table->page[at]][pos % PAGE] != t->tag[pos])
+                CHECK(false, "kind %d position %d of %d holds another's row", k, pos, t->n);
+        }
+    }
+    for (int i = 0; i < t->seq->n_pending; i++)
+        CHECK_EQ(fake.tag[0][t->seq->slot][t->seq->pending[i]], t->tag[in_pages + i]);
+}
+
+static void check_counts(const struct cache *c)
+{
+    for (int k = 0; k < KINDS; k++) {
+        int held = 0, total = 0;
+        for (int slot = 0; slot < SLOTS; slot++)
+            if (c->taken[slot]) held += c->table[slot][k].n - c->table[slot][k].first;
+        int used = 0;
+        for (int i = 0; i < c->pages[k].n; i++) {
+            total += c->pages[k].holders[i];
+            used += c->pages[k].holders[i] > 0;
+        }
+        CHECK_EQ(total, held);
+        CHECK_EQ(used + c->pages[k].n_free, c->pages[k].n);
+    }
+}
+
+static int64_t next_tag;
+
+static void grow(struct cache *c, struct truth *t)
+{
+    bool wide = test_random() % 2;
+    int n = 1 + (int)(test_random() % (wide ? 128 : 64));
+    luce_error err = { 0 };
+    int before = t->n;
+    luce_status st = seq_reserve(t->seq, t->n + n, &err);
+    if (t->n + n > MOST) CHECK_EQ(st, LUCE_E_ARG);
+    else if (st) CHECK_EQ(st, LUCE_E_DEVMEM);
+    if (st) return;
+    int64_t tags[128];
+    for (int i = 0; i < n; i++) tags[i] = ++next_tag;
+    run_step(c, t, tags, n, wide);
+    if (wide) {
+        memcpy(t->tag + t->n, tags, (size_t)n * sizeof *tags);
+        t->n += n;
+        seq_advance(t->seq, n);
+    } else {
+        uint8_t path[NARROW_ROWS];
+        int accepted = 0;
+        for (int i = 0; i < n; i++) {
+            if (test_random() % 3 == 0) continue;
+            path[accepted++] = (uint8_t)i;
+            t->tag[t->n++] = tags[i];
+        }
+        seq_accept(t->seq, path, accepted);
+    }
+    CHECK(t->n >= before);
+}
+
+static void shrink(struct truth *t)
+{
+    int back = (int)(test_random() % (test_random() % 2 ? 20 : 300));
+    int n = t->n > back ? t->n - back : 0;
+    int got = seq_truncate(t->seq, n);
+    CHECK(got == n || got == 0);
+    t->n = got;
+}
+
+static void share(struct cache *c, struct truth *all, struct truth *t)
+{
+    struct truth *from = &all[test_random() % SLOTS];
+    if (!from->seq || from == t) return;
+    luce_error err = { 0 };
+    CHECK_OK(seq_open(&t->seq, c, &err), err);
+    int n = (from->seq->length - from->seq->n_pending) / PAGE * PAGE;
+    if (seq_share(t->seq, from->seq, n, &err)) n = 0;
+    memcpy(t->tag, from->tag, (size_t)n * sizeof *t->tag);
+    t->n = n;
+    CHECK_EQ(seq_length(t->seq), n);
+}
+
+TEST(cache_random_walks_keep_every_row_and_every_count)
+{
+    struct cache *c;
+    luce_error err = { 0 };
+    static struct truth all[SLOTS];
+    memset(all, 0, sizeof all);
+    CHECK_OK(open_cache(&c, MOST * 2, &err), err);
+    for (int i = 0; i < WALK; i++) {
+        struct truth *t = &all[test_random() % SLOTS];
+        int what = (int)(test_random() % 10);
+        if (!t->seq && what < 4) {
+            CHECK_OK(seq_open(&t->seq, c, &err), err);
+            t->n = 0;
+        } else if (!t->seq) {
+            share(c, all, t);
+        } else if (what == 0) {
+            seq_close(t->seq);
+            t->seq = NULL;
+        } else if (what < 3) {
+            shrink(t);
+        } else {
+            grow(c, t);
+        }
+        for (int j = 0; j < SLOTS; j++)
+            if (all[j].seq) check_content(c, &all[j]);
+        check_counts(c);
+    }
+    for (int j = 0; j < SLOTS; j++) seq_close(all[j].seq);
+    for (int k = 0; k < KINDS; k++) CHECK_EQ(cache_free_pages(c, k), cache_pages(c, k));
+    CHECK_EQ(cache_free_slots(c), SLOTS);
+    cache_close(c);
+}
+
+TEST(cache_says_why_a_sequence_cannot_grow_or_share)
+{
+    struct cache *c;
+    struct seq *s[SLOTS], *more;
+    luce_error err = { 0 };
+    CHECK_OK(open_cache(&c, MOST, &err), err);
+    for (int i = 0; i < SLOTS; i++) CHECK_OK(seq_open(&s[i], c, &err), err);
+    CHECK_EQ(seq_open(&more, c, &err), LUCE_E_DEVMEM);
+    CHECK(strstr(err.text, "all 5 slots"), "%s", err.text);
+    CHECK_EQ(seq_reserve(s[0], MOST + 1, &err), LUCE_E_ARG);
+    CHECK(strstr(err.text, "beyond the context of 700"), "%s", err.text);
+    CHECK_OK(seq_reserve(s[0], MOST, &err), err);
+    CHECK_EQ(seq_reserve(s[1], 65, &err), LUCE_E_DEVMEM);
+    CHECK(strstr(err.text, "the cache is full: 2 more pages"), "%s", err.text);
+    CHECK_EQ(seq_share(s[2], s[0], PAGE, &err), LUCE_E_ARG);
+    CHECK(strstr(err.text, "only whole pages"), "%s", err.text);
+    for (int i = 0; i < SLOTS; i++) seq_close(s[i]);
+    cache_close(c);
+}
+
+TEST(cache_windows_do_not_need_more_pages_as_a_text_grows)
+{
+    struct cache *c;
+    struct truth t = { 0 };
+    luce_error err = { 0 };
+    static int64_t tags[128];
+    CHECK_OK(open_cache(&c, MOST, &err), err);
+    CHECK_OK(seq_open(&t.seq, c, &err), err);
+    int least = cache_pages(c, 1);
+    for (int n = 0; n + 128 <= MOST; n += 128) {
+        CHECK_OK(seq_reserve(t.seq, n + 128, &err), err);
+        if (cache_free_pages(c, 1) < least) least = cache_free_pages(c, 1);
+        run_step(c, &t, tags, 128, true);
+        seq_advance(t.seq, 128);
+    }
+    CHECK(cache_pages(c, 1) - least <= (100 + 128) / PAGE + 2, "%d of %d", least, cache_pages(c, 1));
+    CHECK_EQ(seq_truncate(t.seq, 10), 0);       /* its window is gone */
+    seq_close(t.seq);
+    cache_close(c);
+}
+
+TEST(cache_open_fails_cleanly_without_memory)
+{
+    size_t live = mem_live();
+    for (long n = 0; n < 100; n++) {
+        struct cache *c = NULL;
+        luce_error err = { 0 };
+        mem_fail_after(n);
+        luce_status st = open_cache(&c, MOST, &err);
+        mem_fail_never();
+        if (!st) {
+            cache_close(c);
+            CHECK_EQ(mem_live(), live);
+            return;
+        }
+        CHECK_EQ(st, LUCE_E_NOMEM);
+        CHECK_EQ(c, NULL);
+        CHECK_EQ(mem_live(), live);
+    }
+    CHECK(false, "never enough memory");
+}

@@ -1,0 +1,115 @@
+/* tests/test_cli_run.c - the commands that load a model, as a user runs them, on the tiny model. */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include "base/buf.h"
+#include "test.h"
+#include "tiny_model.h"
+
+#ifdef LUCE_PROGRAM
+
+/* Runs "luce ARGS" by the shell, with % for the model; both outputs together. Returns the exit code. */
+static int run(struct buf *out, const char *args)
+{
+    struct buf line = { 0 };
+    buf_printf(&line, "%s ", LUCE_PROGRAM);
+    for (; *args; args++) {
+        if (*args == '%') buf_add_text(&line, tiny_model());
+        else buf_add_char(&line, *args);
+    }
+    buf_add_text(&line, " 2>&1");
+    buf_clear(out);
+    FILE *f = popen(line.data, "r");
+    buf_drop(&line);
+    if (!f) return -1;
+    char part[4096];
+    for (size_t n; (n = fread(part, 1, sizeof part, f)) > 0;) buf_add(out, part, n);
+    int status = pclose(f);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+static const struct { const char *args; int code; const char *says[4]; } rows[] = {
+    { "run -m % -p hello -n 6 --ignore-end --json", 0,
+      { "\"finish\":\"length\"", "\"generated_tokens\":6", "\"prompt_tokens\":5", "\"load_seconds\":" } },
+    { "run -m % -p hello -n 6 --temperature 1 --seed 7 --top-k 20 --min-p 0.01 --json", 0, { "\"seed\":7" } },
+    { "run -m % -n 4 --json < /dev/null", 2, { "the prompt is empty" } },
+    { "run -p x", 2, { "give either a GGUF file" } },
+    { "run -m % -p x -f y", 2, { "give one of them" } },
+    { "run -m /nowhere.gguf -p x", 1, { "No such file" } },
+    { "run -m % -p x -c 401", 2, { "takes up to 400" } },
+    { "run -m % -p x -c 100000000", 1, { "too little memory", "the largest context that fits is 400" } },
+    { "run -m % -p x --device moon", 2, { "there is no device 'moon'" } },
+    { "run -m % -p x --cache-type-k q9", 2, { "cache type 'q9'" } },
+    { "run -m % -p x -n 500", 2, { "exceed the context of 400" } },
+    { "run -m % -p x --top-p 2", 2, { "from 0 to 1" } },
+    { "inspect % --check", 0, { "loads it" } },
+    { "inspect % --check -c 500", 2, { "takes up to 400" } },
+    { "inspect % --tape --width 4", 0, { "token_embd.weight", "rope_kv", "attn", "arena: " } },
+    { "inspect % --trace-ops --width 3 --prompt abcdefgh", 0, { "argmax", "3 rows after 5 positions", "GB/s" } },
+    { "inspect % --check-against-reference --prompt abcdefgh", 0, { "nmse", "argmax", "linear" } },
+    { "inspect % --check --tape", 2, { "one at a time" } },
+    { "devices", 0, { "cpu", "cores" } },
+    { "devices --json", 0, { "\"id\":\"cpu\"", "\"memory_free\":" } },
+    { "bench -m % --only decode --repeat 1 --depth 70 --json", 0,
+      { "\"test\":\"decode\",\"width\":1,\"depth\":70", "\"limit_share\":", "\"read_bytes_per_s\":", "\"commit\":" } },
+    { "bench --synthetic nothing:q8_0", 2, { "llama-135m" } },
+    { "bench", 2, { "--model FILE or --synthetic" } },
+    { "bench -m % --only speed", 2, { "decode, step, prefill" } },
+};
+
+TEST(cli_commands_that_load_a_model)
+{
+    struct buf out = { 0 };
+    if (!tiny_model()) return;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        int code = run(&out, rows[i].args);
+        CHECK(code == rows[i].code, "luce %s: exit %d: %s", rows[i].args, code, buf_text(&out));
+        for (int j = 0; j < 4 && rows[i].says[j]; j++)
+            CHECK(strstr(buf_text(&out), rows[i].says[j]), "luce %s lacks %s: %s", rows[i].args, rows[i].says[j],
+                  buf_text(&out));
+    }
+    buf_drop(&out);
+}
+
+TEST(cli_run_reads_a_prompt_from_anywhere_and_stops_where_told)
+{
+    struct buf a = { 0 }, b = { 0 };
+    if (!tiny_model()) return;
+    CHECK_EQ(run(&a, "run -m % -p 'from anywhere' -n 20 --ignore-end"), 0);
+    FILE *f = fopen(scratch("prompt.txt"), "w");
+    fputs("from anywhere", f);
+    fclose(f);
+    struct buf args = { 0 };
+    buf_printf(&args, "run -m %% -n 20 --ignore-end < %s", scratch("prompt.txt"));
+    CHECK_EQ(run(&b, args.data), 0);
+    CHECK_STR(buf_text(&a), buf_text(&b));
+    buf_clear(&args);
+    buf_printf(&args, "run -m %% -n 20 --ignore-end --file %s", scratch("prompt.txt"));
+    CHECK_EQ(run(&b, args.data), 0);
+    CHECK_STR(buf_text(&a), buf_text(&b));
+    CHECK(a.len > 1 && a.data[a.len - 1] == '\n');
+    buf_drop(&args);
+    buf_drop(&a);
+    buf_drop(&b);
+}
+
+TEST(cli_chat_answers_each_line_and_forgets_on_reset)
+{
+    struct buf out = { 0 };
+    if (!tiny_model()) return;
+    CHECK_EQ(run(&out, "chat -m % -n 8 --ignore-end > /dev/null < /dev/null"), 0);
+    CHECK_EQ(out.len, 0);
+    FILE *f = fopen(scratch("lines.txt"), "w");
+    fputs("hello\n\n/help\n/reset\nhello\n/quit\nnever\n", f);
+    fclose(f);
+    struct buf args = { 0 };
+    buf_printf(&args, "chat -m %% -n 8 --ignore-end 2>/dev/null < %s; cat /dev/null", scratch("lines.txt"));
+    CHECK_EQ(run(&out, args.data), 0);
+    size_t half = out.len / 2;
+    CHECK(out.len > 2 && out.len % 2 == 0 && !memcmp(out.data, out.data + half, half), "\"%s\"", buf_text(&out));
+    buf_drop(&args);
+    buf_drop(&out);
+}
+
+#endif

@@ -1,0 +1,186 @@
+/* tests/test_scheduler.c - requests on a device that fails on demand, and the stream of stop strings. */
+#include "engine/scheduler.h"
+#include "engine/stop.h"
+#include "ref_device.h"
+#include "test.h"
+
+struct rig {
+    struct gguf *file;
+    struct device *device;
+    struct runner *runner;
+    struct scheduler scheduler;
+};
+
+static bool rig_open(struct rig *g, const struct load_params *params)
+{
+    luce_error err = { 0 };
+    struct model *m;
+    struct load_params p = *params;
+    *g = (struct rig){ 0 };
+    p.device = g->device = ref_device(true, 1u << 30);
+    CHECK_OK(gguf_open(&g->file, fixture("oracle/llama.gguf"), &err), err);
+    CHECK_OK(model_open(&m, g->file, &err), err);
+    CHECK_OK(runner_open(&g->runner, m, &p, &err), err);
+    CHECK_OK(scheduler_init(&g->scheduler, g->runner, &err), err);
+    return err.code == LUCE_OK;
+}
+
+static void rig_close(struct rig *g)
+{
+    scheduler_drop(&g->scheduler);
+    runner_close(g->runner);
+    g->device->fns->close(g->device);
+    gguf_close(g->file);
+}
+
+static const int32_t prompt[] = { 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 };
+
+static void begin(struct rig *g, struct request *r, const luce_request *q)
+{
+    struct request_env env = { .vocab_size = 96, .context = runner_load_plan(g->runner).context };
+    struct seq *s;
+    luce_error err = { 0 };
+    CHECK_OK(request_init(r, q, &env, &err), err);
+    CHECK_OK(seq_open(&s, runner_cache(g->runner), &err), err);
+    scheduler_add(&g->scheduler, r, s);
+}
+
+static void end(struct request *r)
+{
+    seq_close(r->seq);
+    request_drop(r);
+}
+
+TEST(scheduler_a_nan_ends_its_request_with_its_position)
+{
+    struct rig g;
+    luce_error err = { 0 };
+    luce_request q = { .tokens = prompt, .n_tokens = 12, .max_tokens = 20 };
+    if (!rig_open(&g, &(struct load_params){ .context = 64, .n_slots = 2, .chunk = 64 })) return;
+    for (int sampled = 0; sampled < 2; sampled++) {
+        struct request r;
+        q.sampling.temperature = (float)sampled;
+        begin(&g, &r, &q);
+        ref_counts(g.device)->nan_at = ref_counts(g.device)->steps + 4;
+        while (r.state != REQUEST_DONE) CHECK_OK(scheduler_step(&g.scheduler, &err), err);
+        CHECK_EQ(r.status, LUCE_E_NUMERIC);
+        CHECK(strstr(r.error.text, "non-finite logits at position 14"), "%s", r.error.text);
+        CHECK_EQ(r.n_ids, 15);
+        end(&r);
+    }
+    /* The next request is not touched by it. */
+    struct request r;
+    begin(&g, &r, &q);
+    while (r.state != REQUEST_DONE) CHECK_OK(scheduler_step(&g.scheduler, &err), err);
+    CHECK(r.status == LUCE_OK && r.finish == LUCE_FINISH_LENGTH);
+    end(&r);
+    rig_close(&g);
+}
+
+TEST(scheduler_a_lost_device_ends_all_requests)
+{
+    struct rig g;
+    luce_error err = { 0 };
+    luce_request q = { .tokens = prompt, .n_tokens = 12, .max_tokens = 20 };
+    if (!rig_open(&g, &(struct load_params){ .context = 64, .n_slots = 2, .chunk = 64 })) return;
+    struct request r[2];
+    begin(&g, &r[0], &q);
+    begin(&g, &r[1], &q);
+    ref_counts(g.device)->fail_at = 5;
+    luce_status st = LUCE_OK;
+    for (int i = 0; i < 9 && !st; i++) st = scheduler_step(&g.scheduler, &err);
+    CHECK_EQ(st, LUCE_E_DEVICE);
+    for (int i = 0; i < 2; i++) {
+        CHECK(r[i].state == REQUEST_DONE && r[i].status == LUCE_E_DEVICE, "%s", r[i].error.text);
+        end(&r[i]);
+    }
+    rig_close(&g);
+}
+
+TEST(scheduler_packs_running_texts_into_shared_steps)
+{
+    struct rig g;
+    luce_error err = { 0 };
+    luce_request q = { .tokens = prompt, .n_tokens = 12, .max_tokens = 11 };
+    if (!rig_open(&g, &(struct load_params){ .context = 64, .n_slots = 8, .chunk = 64 })) return;
+    struct request r[8];
+    for (int i = 0; i < 8; i++) begin(&g, &r[i], &q);
+    while (g.scheduler.n_active) CHECK_OK(scheduler_step(&g.scheduler, &err), err);
+    /* Five prompts fit the first chunk, the other three and a part of the sixth the second one, while
+     * the first ones decode in between. */
+    CHECK(ref_counts(g.device)->steps <= 14, "%d steps", ref_counts(g.device)->steps);
+    for (int i = 0; i < 8; i++) CHECK(r[i].n_ids == 23 && !memcmp(r[i].ids, r[0].ids, 23 * sizeof *r[i].ids));
+    for (int i = 0; i < 8; i++) end(&r[i]);
+    rig_close(&g);
+}
+
+TEST(scheduler_a_full_cache_ends_the_youngest)
+{
+    struct rig g;
+    luce_error err = { 0 };
+    luce_request q = { .tokens = prompt, .n_tokens = 12, .max_tokens = 100 };
+    /* Three pages of 64 for two texts of 112 positions. */
+    if (!rig_open(&g, &(struct load_params){ .context = 128, .n_slots = 2, .total_positions = 192, .chunk = 64 }))
+        return;
+    struct request r[2];
+    begin(&g, &r[0], &q);
+    begin(&g, &r[1], &q);
+    while (r[1].state != REQUEST_DONE) CHECK_OK(scheduler_step(&g.scheduler, &err), err);
+    seq_close(r[1].seq);
+    r[1].seq = NULL;
+    while (r[0].state != REQUEST_DONE) CHECK_OK(scheduler_step(&g.scheduler, &err), err);
+    CHECK(r[1].status == LUCE_OK || r[1].status == LUCE_E_DEVMEM);
+    CHECK(r[0].status == LUCE_OK && r[0].finish == LUCE_FINISH_LENGTH, "%s", r[0].error.text);
+    seq_close(r[0].seq);
+    request_drop(&r[0]);
+    request_drop(&r[1]);
+    rig_close(&g);
+}
+
+/* What goes out for a text that arrives in pieces of random sizes. */
+static void stream(const struct str *stops, int n, struct str text, struct buf *out, bool *stopped)
+{
+    struct stopper s = { .stop = stops, .n_stop = n };
+    *stopped = false;
+    for (size_t at = 0, len; at < text.len && !*stopped; at += len) {
+        size_t ready;
+        len = 1 + test_random() % 4;
+        if (len > text.len - at) len = text.len - at;
+        *stopped = stopper_add(&s, (struct str){ text.at + at, len }, &ready);
+        buf_add(out, s.held.data ? s.held.data : "", ready);
+        stopper_take(&s, ready);
+    }
+    if (!*stopped) buf_add(out, s.held.data ? s.held.data : "", s.held.len);
+    stopper_drop(&s);
+}
+
+TEST(stop_strings_end_a_text_however_it_is_cut_into_pieces)
+{
+    for (int round = 0; round < 3000; round++) {
+        char text[40], words[3][6];
+        struct str stops[3];
+        int n = 1 + (int)(test_random() % 3);
+        for (size_t i = 0; i < sizeof text; i++) text[i] = (char)('a' + test_random() % 2);
+        for (int i = 0; i < n; i++) {
+            size_t len = 1 + test_random() % 6;
+            for (size_t j = 0; j < len; j++) words[i][j] = (char)('a' + test_random() % 2);
+            stops[i] = (struct str){ words[i], len };
+        }
+        /* The first end of any stop string; of those that end there the longest. */
+        size_t cut = sizeof text;
+        bool found = false;
+        for (size_t end_at = 1; end_at <= sizeof text && !found; end_at++)
+            for (int i = 0; i < n; i++)
+                if (stops[i].len <= end_at && !memcmp(text + end_at - stops[i].len, stops[i].at, stops[i].len)) {
+                    size_t from = end_at - stops[i].len;
+                    if (!found || from < cut) cut = from;
+                    found = true;
+                }
+        struct buf out = { 0 };
+        bool stopped;
+        stream(stops, n, (struct str){ text, sizeof text }, &out, &stopped);
+        CHECK_EQ(stopped, found);
+        CHECK(out.len == cut && !memcmp(buf_text(&out), text, cut), "%zu, not %zu", out.len, cut);
+        buf_drop(&out);
+    }
+}
