@@ -17,6 +17,7 @@ static const struct command commands[COMMAND_COUNT] = {
     [COMMAND_TOKENIZE] = { "tokenize", "[TEXT]", 0, 1, "turn text into token ids, or ids into text",
                            tokenize_run },
     [COMMAND_DEVICES] = { "devices", "", 0, 0, "list what models can run on here", devices_run },
+    [COMMAND_DOCTOR] = { "doctor", "[OP]", 0, 1, "check a device's kernels against their definitions", doctor_run },
 };
 
 static void help(struct buf *out)

@@ -30,6 +30,7 @@ struct options {
     bool chat, ignore_end, timings;
     int64_t depth, prompt_tokens, repeat;
     int64_t width;                  /* rows of the step that is shown */
+    bool all;                       /* every case */
     bool tape, trace_ops, check, check_against_reference;
     bool json, special, bos, pieces, decode;
     char **operands;                /* what is not an option, in order */
@@ -37,7 +38,8 @@ struct options {
 };
 
 enum command_id {
-    COMMAND_RUN, COMMAND_CHAT, COMMAND_BENCH, COMMAND_INSPECT, COMMAND_TOKENIZE, COMMAND_DEVICES, COMMAND_COUNT
+    COMMAND_RUN, COMMAND_CHAT, COMMAND_BENCH, COMMAND_INSPECT, COMMAND_TOKENIZE, COMMAND_DEVICES, COMMAND_DOCTOR,
+    COMMAND_COUNT
 };
 
 /* One row per command. */
@@ -69,5 +71,6 @@ luce_status bench_run(const struct options *o, luce_error *err);
 luce_status inspect_run(const struct options *o, luce_error *err);
 luce_status tokenize_run(const struct options *o, luce_error *err);
 luce_status devices_run(const struct options *o, luce_error *err);
+luce_status doctor_run(const struct options *o, luce_error *err);
 
 #endif
