@@ -420,6 +420,8 @@ template <int DP> __global__ void __launch_bounds__(DP * COMBINE) combine_kernel
 template <int DP> static int launch_dim(launch *l, const attn_args *a, int rows, bool wide, int n_units)
 {
     const int shared = 3 * ROWS * DP * 2, blocks = n_units * (DP == 256 ? 2 : 3);
+    allow_shared((const void *)attn_kernel<DP, false>, shared);
+    allow_shared((const void *)attn_kernel<DP, true>, shared);
     if (wide) {
         fill_launch(l, attn_kernel<DP, true>, dim3(blocks), THREADS, shared, *a);
         return 1;

@@ -306,6 +306,7 @@ luce_status program_emit(struct gpu *g, struct program *p, bool all, struct laun
     done(&e, 1);
     for (e.index = 0; e.index < p->tape->n_calls && !e.st; e.index++) {
         e.c = &p->tape->calls[e.index];
+        if (bucket_rows(&e, e.c->out[0]) == 0) continue;        /* the bucket has no rows of this domain */
         emitters[e.c->op](&e);
     }
     return e.st;

@@ -46,7 +46,8 @@ struct gpu_pack {               /* tiles of weights that one product multiplies 
     bool pair;                  /* gate and up */
     enum tile_format format;
     uint8_t *tiles;
-    float unit;
+    float scale_unit;           /* what packing multiplies scales by */
+    float unit;                 /* what the tiles' values are multiplied by */
     int n_rows, n_cols;         /* as packed */
 };
 

@@ -154,7 +154,7 @@ struct product {
     const int32_t *n_rows;
     int32_t n_cols, n_rows_w;   /* of the matrix: columns; rows as packed, gate and up both */
     int32_t out_rows, y_stride;
-    float unit, softcap;        /* unit: what the weights were multiplied by */
+    float unit, softcap;        /* unit: what the weights are multiplied by, as the tiles give them */
     uint64_t *parts;            /* scratch (product_parts); tags in it are of earlier steps */
     const uint32_t *serial;     /* number of the step, counted by begin */
     uint32_t call;              /* of this product in its program, below PRODUCT_CALLS */
@@ -173,7 +173,7 @@ void products_prepare(void);    /* once a device: attributes of the kernels */
 /* Packs rows into tiles from strip `first_strip` on. pair: `a` and `b` are gate and up, interleaved. */
 gpu_error pack_tiles(enum tile_format f, uint8_t *tiles, const struct rows *a, const struct rows *b, bool pair,
                      gpu_stream s);
-/* Largest absolute value, by atomic maximum into *out (zero before). */
+/* Largest absolute scale (value, in formats without codes), by atomic maximum into *out (zero before). */
 gpu_error rows_absmax(const struct rows *r, float *out, gpu_stream s);
 /* f16 values times r->unit, row after row. */
 gpu_error rows_to_f16(const struct rows *r, uint16_t *out, gpu_stream s);

@@ -17,8 +17,7 @@ extern const product_fns product_f16, product_q8_0, product_q4_0, product_q4_k, 
 
 template <class F, int NT, int EPI> static void prepare_one()
 {
-    (void)GPU(FuncSetAttribute)((const void *)linear_narrow<F, NT, EPI>, GPU(FuncAttributeMaxDynamicSharedMemorySize),
-                                linear_shape<F, NT>::LIMIT);
+    allow_shared((const void *)linear_narrow<F, NT, EPI>, linear_shape<F, NT>::LIMIT);
 }
 template <class F, int NT> static void prepare_width()
 {

@@ -1,6 +1,6 @@
 /* device/gpu/pack.c - tiles of the weights that one product multiplies, made from canonical rows when a
- * tape is first compiled. Quantised scales get a common power of two, so that they and their products
- * stay in f16's normal range; f32, bf16 and scaled rows become f16 on the way. */
+ * tape is first compiled. Scales of codes get a common power of two that puts the largest near f16's
+ * upper end (quant/tiles.cuh); f32, bf16 and scaled rows become f16 on the way. */
 #include <math.h>
 
 #include "base/mem.h"
@@ -46,13 +46,13 @@ static luce_status choose_unit(struct gpu *g, struct gpu_pack *p, luce_error *er
 {
     const struct gpu_weight *first = p->w[0]->dev;
     bool plain = p->format == TILES_F16;
-    p->unit = 1;
+    p->unit = p->scale_unit = 1;
     for (int i = 0; i < p->n && plain; i++) {
         const struct gpu_weight *x = p->w[i]->dev;
         plain = x->type == Q_F16 && x->unit == first->unit;
     }
     if (plain) {
-        p->unit = first->unit;
+        p->unit = p->scale_unit = first->unit;
         return LUCE_OK;
     }
     float largest = 0;
@@ -61,8 +61,9 @@ static luce_status choose_unit(struct gpu *g, struct gpu_pack *p, luce_error *er
     if (p->format == TILES_F16 && largest >= 0x1p-6f && largest <= 0x1p14f) return LUCE_OK;
     int e;
     frexpf(largest, &e);
-    e = 12 - e;
-    p->unit = ldexpf(1, e < -100 ? -100 : e > 100 ? 100 : e);
+    e = (p->format == TILES_F16 ? 12 : 15) - e;
+    p->scale_unit = ldexpf(1, e < -100 ? -100 : e > 100 ? 100 : e);
+    p->unit = p->format == TILES_F16 ? p->scale_unit : p->scale_unit * 0x1p-24f;
     return LUCE_OK;
 }
 
@@ -73,7 +74,7 @@ static luce_status prepare(struct gpu *g, const struct gpu_pack *p, const struct
     const struct gpu_weight *x = w->dev;
     *out = gpu_rows(w);
     *temporary = NULL;
-    out->unit = p->unit / x->unit;
+    out->unit = p->scale_unit / x->unit;
     if (p->format != TILES_F16 || (x->type == Q_F16 && out->unit == 1)) return LUCE_OK;
     luce_status st = gpu_alloc(g, temporary, (uint64_t)out->n_rows * (uint64_t)out->n_cols * 2, w->name, err);
     if (!st) st = gpu_check(g, rows_to_f16(out, *temporary, g->stream), "packing weights", err);

@@ -62,7 +62,7 @@ __global__ void absmax_kernel(rows r, int *out)
     float top = 0;
     for (int row = blockIdx.x; row < r.n_rows; row += gridDim.x)
         for (int i = threadIdx.x; i < r.n_cols; i += blockDim.x) {
-            const float v = fabsf(row_value(r.type, r.at + (uint64_t)row * r.row_bytes, i) * r.unit);
+            const float v = fabsf(row_scale(r.type, r.at + (uint64_t)row * r.row_bytes, i) * r.unit);
             if (v < INFINITY && v > top) top = v;
         }
     top = warp_max(top);

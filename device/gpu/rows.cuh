@@ -55,6 +55,30 @@ __device__ inline float row_value(uint32_t type, const uint8_t *row, int col)
     }
 }
 
+/* Scale that multiplies the code at column `col`; the value itself in formats without codes. */
+__device__ inline float row_scale(uint32_t type, const uint8_t *row, int col)
+{
+    switch (type) {
+    case TYPE_Q8_0: return read_half(row + (uint64_t)(col / 32) * 34);
+    case TYPE_Q4_0: return read_half(row + (uint64_t)(col / 32) * 18);
+    case TYPE_Q4_K: {
+        const uint8_t *b = row + (uint64_t)(col / 256) * 144, *p = b + 4;
+        const int i = col % 256 / 32;
+        return read_half(b) * (float)(i < 4 ? p[i] & 63 : (p[i + 4] & 15) | (p[i - 4] >> 6) << 4);
+    }
+    case TYPE_Q6_K: {
+        const uint8_t *b = row + (uint64_t)(col / 256) * 210;
+        return read_half(b + 208) * (float)(int8_t)b[192 + col % 256 / 16];
+    }
+    case TYPE_IQ4_XS: {
+        const uint8_t *b = row + (uint64_t)(col / 256) * 136;
+        const int i = col % 256 / 32;
+        return read_half(b) * (float)((((b[4 + i / 2] >> (4 * (i % 2))) & 15) | ((read_u16(b + 2) >> (2 * i)) & 3) << 4) - 32);
+    }
+    default: return row_value(type, row, col);
+    }
+}
+
 /* Byte of row n, column k in panels of `rows` rows. */
 __host__ __device__ inline uint64_t panel_at(int n, int k, int rows)
 {
@@ -76,6 +100,11 @@ __device__ inline void form_put2(const form &f, int n, int k, float v0, float v1
     *(__half2 *)form_at(f, n, k) = __halves2half2(to_half(v0 * f.scale), to_half(v1 * f.scale));
 }
 
+/* A kernel that takes more shared memory than usual: before its launch is captured. */
+static inline void allow_shared(const void *kernel, int bytes)
+{
+    (void)GPU(FuncSetAttribute)(kernel, GPU(FuncAttributeMaxDynamicSharedMemorySize), bytes);
+}
 template <class A> static void fill_launch(launch *l, void (*kernel)(A), dim3 grid, int block, size_t shared, const A &a)
 {
     static_assert(sizeof(A) <= LAUNCH_ARGS, "LAUNCH_ARGS");
@@ -87,8 +116,6 @@ template <class A> static void fill_launch(launch *l, void (*kernel)(A), dim3 gr
     l->overlap = true;
     l->call = -1;
     memcpy(l->args, &a, sizeof a);
-    if (shared > 48 * 1024)
-        (void)GPU(FuncSetAttribute)((const void *)kernel, GPU(FuncAttributeMaxDynamicSharedMemorySize), (int)shared);
 }
 
 #endif

@@ -187,6 +187,7 @@ void products_prepare(void)
     (void)GPU(GetDevice)(&device);
     (void)GPU(DeviceGetAttribute)(&major, GPU(DevAttrComputeCapabilityMajor), device);
     has_warpgroups = major == 9;
+    if (has_warpgroups) allow_shared((const void *)wide_kernel, WIDE_SHARED);
     for (int f = 0; f < TILES_COUNT; f++) by_format[f]->prepare();
 }
 void launch_product(launch *l, const product *p, int n_units)
