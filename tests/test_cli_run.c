@@ -55,7 +55,7 @@ static const struct { const char *args; int code; const char *says[4]; } rows[] 
     { "devices", 0, { "cpu", "cores" } },
     { "devices --json", 0, { "\"id\":\"cpu\"", "\"memory_free\":" } },
     { "bench -m % --only decode --repeat 1 --depth 70 --json", 0,
-      { "\"test\":\"decode\",\"width\":1,\"depth\":70", "\"limit_share\":", "\"read_bytes_per_s\":", "\"commit\":" } },
+      { "\"results\":[{\"test\":\"decode\",\"width\":1,\"depth\":70", "\"limit_share\":", "\"read_bytes_per_s\":", "\"commit\":" } },
     { "bench --synthetic nothing:q8_0", 2, { "llama-135m" } },
     { "bench", 2, { "--model FILE or --synthetic" } },
     { "bench -m % --only speed", 2, { "decode, step, prefill" } },
