@@ -37,15 +37,23 @@ static int run(const char *args, const char *path, struct buf *out, struct buf *
 }
 
 static const char *const all_commands[] = {
-    "inspect %", "inspect % --json", "tokenize -m % text", "inspect % --check", "inspect % --tape",
-    "inspect % --trace-ops", "inspect % --check-against-reference", "run -m % -p text", "run -m % -p text --json",
-    "chat -m %", "bench -m % --only decode",
+    "inspect %",
+    "inspect % --json",
+    "tokenize -m % text",
+    "inspect % --check",
+    "inspect % --tape",
+    "inspect % --trace-ops",
+    "inspect % --check-against-reference",
+    "run -m % -p text",
+    "run -m % -p text --json",
+    "chat -m %",
+    "bench -m % --only decode",
 };
-enum { OF_FILES = 3 };              /* the first of them read the header alone */
+enum { OF_FILES = 3 }; /* the first of them read the header alone */
 
 static void check_refused_by_all(const char *file, size_t from, const char *says)
 {
-    char path[512];                 /* the harness forgets the eighth last one */
+    char path[512]; /* the harness forgets the eighth last one */
     snprintf(path, sizeof path, "%s", file);
     struct buf out = { 0 }, err = { 0 };
     for (size_t i = from; i < COUNT(all_commands); i++) {
@@ -74,8 +82,15 @@ static const char *write_file(const char *name, const void *data, size_t bytes)
 #define Z64 Z4 Z4 Z4 Z4 Z4 Z4 Z4 Z4 Z4 Z4 Z4 Z4 Z4 Z4 Z4 Z4
 #define HEAD(tensors, keys) "GGUF\3\0\0\0" tensors "\0\0\0" Z4 keys "\0\0\0" Z4
 #define HUGE_8 "\0\0\0\0\0\0\0\x80"
-#define ROW(bytes, says) { bytes, sizeof bytes - 1, says }
-static const struct { const char *bytes; size_t n; const char *says; } headers[] = {
+#define ROW(bytes, says)              \
+    {                                 \
+        bytes, sizeof bytes - 1, says \
+    }
+static const struct {
+    const char *bytes;
+    size_t n;
+    const char *says;
+} headers[] = {
     ROW(HEAD("\0", "\1") Z4 Z4 Z4 "\0", "key 0 at byte 24: its name is empty"),
     ROW("GGUF", "file too short for header"),
     ROW("GGUF\1\0\0\0" Z4 Z4 Z4 Z4, "unsupported version 1"),
@@ -134,7 +149,7 @@ static const char *damaged(const struct damage *d)
             if (d->rename) s.name = d->rename;
             if (d->spoil && (spoilt = mem_alloc(t->bytes))) {
                 memcpy(spoilt, t->data, t->bytes);
-                memset(spoilt + t->bytes - 64, 0xff, 64);       /* scales and values alike: NaN */
+                memset(spoilt + t->bytes - 64, 0xff, 64); /* scales and values alike: NaN */
                 s.data = spoilt;
             }
         }
@@ -172,7 +187,10 @@ TEST(cli_unused_tensors_are_one_line_and_no_failure)
 
 TEST(cli_check_refuses_what_a_run_would)
 {
-    static const struct { struct damage damage; const char *check, *run; } rows[] = {
+    static const struct {
+        struct damage damage;
+        const char *check, *run;
+    } rows[] = {
         { { .drop_key = "tokenizer.ggml.model" }, "without a vocabulary", "without a vocabulary" },
         { { .tensor = "output_norm.weight", .spoil = true }, "tensor 'output_norm.weight' holds", "non-finite" },
         { { .tensor = "output.weight", .spoil = true }, "tensor 'output.weight' holds", "non-finite" },
