@@ -46,7 +46,8 @@ typedef struct {
     int sequences;              /* at once, 1 to 64; 0: 1 */
     int chunk;                  /* prompt rows of a step; 0: the device's choice */
     const char *cache_type_k, *cache_type_v;    /* "f16", "bf16", "q8_0", "q4_0"; NULL: f16 */
-    bool check_only;            /* refuse what would be refused, then close: nothing is claimed */
+    bool check_only;            /* refuse what would be refused, weights that are not finite included, then
+                                   close: nothing is claimed */
     /* Told the share of the load that is done; false cancels. May be NULL. */
     bool (*progress)(void *user, double share);
     void *user;
