@@ -18,7 +18,8 @@ void luce_result_drop(luce_result *r)
 static struct request_env env_of(const luce_model *m)
 {
     return (struct request_env){ .vocab = m->vocab, .vocab_size = runner_model(m->runner)->c.vocab,
-                                 .context = runner_load_plan(m->runner).context, .mask = m->allowed };
+                                 .context = runner_load_plan(m->runner).context, .mask = m->allowed,
+                                 .has_drafter = m->speculator != NULL };
 }
 
 struct batch {

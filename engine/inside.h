@@ -11,6 +11,7 @@ struct luce_model {
     struct device *device;
     struct runner *runner;
     struct scheduler scheduler;
+    struct speculator *speculator;  /* NULL: nothing is guessed */
     uint32_t      *allowed;         /* a bit per id; NULL when every id is */
     struct device_info device_info;
     struct str     chat_template;

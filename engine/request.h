@@ -7,6 +7,7 @@
 #include "cache/cache.h"
 #include "engine/stop.h"
 #include "run/sample.h"
+#include "spec/drafter.h"
 #include "text/vocab.h"
 
 enum request_state { REQUEST_PROMPT, REQUEST_DECODE, REQUEST_DONE };
@@ -33,6 +34,8 @@ struct request {
     luce_error error;
     luce_finish finish;
     int n_reused;
+    luce_speculation speculation;
+    struct script script;           /* the caller's, by positions */
     double started, first, last;    /* clock seconds: first step, first token, last token */
 };
 
@@ -44,6 +47,7 @@ struct request_env {
     const uint32_t *mask;
     const int32_t *before;
     int n_before;
+    bool has_drafter;
 };
 luce_status request_init(struct request *r, const luce_request *asked, const struct request_env *env,
                          luce_error *err);
