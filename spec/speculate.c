@@ -86,7 +86,7 @@ static void set_limits(struct speculator *s, struct draft *d, int n, int share)
     if (d->most <= 0 || d->fixed || !s->drafter->costs) return;
     int deep = d->depth < d->most ? d->depth : d->most;
     int depth = width_depth(&s->cost, r, n, deep, s->per_depth / n);
-    if (depth == 0 && record_try(r)) depth = deep < TRY_NODES ? deep : TRY_NODES;
+    if (depth == 0 && record_try(r)) d->most = depth = deep < TRY_NODES ? deep : TRY_NODES;
     d->declined = depth == 0;
     d->depth = depth;
     if (depth == 0) d->most = 0;
