@@ -31,6 +31,11 @@ void record_observe(struct record_of_guesses *r, const struct tree *t, int n)
         r->expected[d] += rate * (expected[d] - r->expected[d]);
         r->accepted[d] += rate * ((n > d) - r->accepted[d]);
     }
+    /* All of it came true: what lies deeper was not asked, and is taken to be no worse. */
+    for (int d = deepest + 1; n > deepest && d < NARROW_ROWS; d++) {
+        double likewise = r->expected[d] * r->accepted[deepest] / r->expected[deepest];
+        if (likewise > r->accepted[d]) r->accepted[d] += rate * (likewise - r->accepted[d]);
+    }
     r->pause = n > 1 ? FIRST_PAUSE : r->pause;
 }
 

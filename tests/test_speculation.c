@@ -3,6 +3,7 @@
  * cancelling, other vocabularies, failures. */
 #include "base/buf.h"
 #include "base/file.h"
+#include "engine/inside.h"
 #include "gguf/reader.h"
 #include "test.h"
 #include "tiny_model.h"
@@ -455,5 +456,145 @@ TEST(speculation_survives_each_failing_allocation)
             if (mem_live() != live) CHECK(false, "allocation %ld leaks %zu blocks", n, mem_live() - live);
             done = st == LUCE_OK || mem_live() != live || n > 5000;
         }
+    }
+}
+
+static bool disturb_clock(void *user)
+{
+    speculator_time(user, 1 + (int)(test_random() % 64), test_uniform(0, 1e-2));
+    return false;
+}
+
+TEST(speculation_keeps_the_text_whatever_the_clock_says)
+{
+    static const struct way ways[] = { { "ngram", false, 0, 0, 0 }, { "draft-model", true, 0, 0, 0 },
+                                       { "scripted", false, 0, 0, 0 } };
+    luce_result plain[TEXTS], got[TEXTS];
+    luce_error err = { 0 };
+    const char *path = tiny_model();
+    if (!path) return;
+    make_prompts();
+    plain_texts(path, plain);
+    for (size_t w = 0; w < COUNT(ways); w++) {
+        luce_model *m = open_model(path, &ways[w], TEXTS, 256);
+        for (int round = 0; m && round < 5; round++) {
+            luce_request q[TEXTS];
+            make_requests(q, 0);
+            for (int i = 0; i < TEXTS; i++) {
+                q[i].cancelled = disturb_clock;
+                q[i].user = m->speculator;
+                q[i].script = plain[i].tokens;
+                q[i].n_script = plain[i].n_tokens;
+                q[i].script_right = 4;
+            }
+            CHECK_OK(luce_generate_batch(m, q, TEXTS, got, &err), err);
+            for (int i = 0; i < TEXTS; i++) {
+                check_same(&plain[i], &got[i], ways[w].drafter, i);
+                luce_result_drop(&got[i]);
+            }
+        }
+        luce_model_close(m);
+    }
+    drop_texts(plain);
+}
+
+/* On a real model, whose near ties and large activations would show a difference; its own draft model
+ * is always right. */
+TEST(speculation_keeps_the_text_of_smollm2)
+{
+    static const struct way ways[] = { { "none", false, 0, 0, 0 }, { "ngram", false, 31, 16, 31 },
+                                       { "ngram", false, 0, 0, 0 }, { "draft-model", true, 5, 6, 5 } };
+    static const char *const texts[TEXTS] = {
+        "one two three four one two three four one two three", "The capital of France is",
+        "int add(int a, int b)\n{\n    return a + b;\n}\n\nint sub(int a, int b)\n{\n", "A list:\n- red\n- green\n- red\n-",
+        "Once upon a time there was",
+    };
+    const char *path = test_model("smollm2-135m-instruct-q4_1.gguf");
+    luce_result plain[TEXTS] = { 0 };
+    luce_error err = { 0 };
+    if (!path) SKIP("models/smollm2-135m-instruct-q4_1.gguf is not there: make models fetches it");
+    for (size_t w = 0; w < COUNT(ways); w++) {
+        luce_model *m = open_model(path, &ways[w], TEXTS, 256);
+        luce_request q[TEXTS];
+        luce_result got[TEXTS];
+        if (!m) return;
+        make_requests(q, ways[w].draft);
+        for (int i = 0; i < TEXTS; i++) {
+            q[i].text = (luce_text){ .at = texts[i], .bytes = strlen(texts[i]) };
+            q[i].max_tokens = 25;
+        }
+        CHECK_OK(luce_generate_batch(m, q, TEXTS, got, &err), err);
+        if (ways[w].file) CHECK_EQ(got[0].speculation.n_accepted, got[0].speculation.n_drafted);
+        for (int i = 0; i < TEXTS; i++) {
+            if (w) check_same(&plain[i], &got[i], ways[w].drafter, i);
+            luce_result_drop(w ? &got[i] : &plain[i]);
+            if (!w) plain[i] = got[i];
+        }
+        luce_model_close(m);
+    }
+    drop_texts(plain);
+}
+
+/* P01: long greedy texts, each length of guesses, chains and trees. */
+TEST(speculation_keeps_long_greedy_texts_at_each_draft_length)
+{
+    static const int lengths[] = { -1, 1, 2, 3, 7, 15, 31 };
+    static const struct way ways[] = { { "ngram", false, 0, 0, 0 }, { "ngram", false, 0, 4, 0 },
+                                       { "draft-model", true, 0, 0, 0 }, { "scripted", false, 0, 32, 0 } };
+    const char *path = tiny_model();
+    luce_result plain = { 0 };
+    if (!path) return;
+    make_prompts();
+    for (size_t w = 0; w < COUNT(ways); w++) {
+        luce_model *m = open_model(path, &ways[w], 1, 400);
+        for (size_t i = 0; m && i < COUNT(lengths); i++) {
+            luce_request q[TEXTS];
+            make_requests(q, lengths[i]);
+            q[0].max_tokens = 220;
+            q[0].script = plain.tokens;
+            q[0].n_script = plain.n_tokens;
+            q[0].script_right = lengths[i] / 2;
+            luce_result got = generate(m, &q[0]);
+            if (plain.n_tokens) check_same(&plain, &got, ways[w].drafter, lengths[i]);
+            luce_result_drop(plain.n_tokens ? &got : &plain);
+            if (!plain.n_tokens) plain = got;
+        }
+        luce_model_close(m);
+    }
+    luce_result_drop(&plain);
+}
+
+/* P15: settings act with guesses, and penalties see the prompt. */
+TEST(speculation_does_not_lose_the_settings_of_sampling)
+{
+    static const struct way ways[] = { { "ngram", false, 0, 0, 7 }, { "draft-model", true, 0, 0, 5 } };
+    static const luce_sampling settings[] = {
+        { .temperature = 0 }, { .temperature = 1.5f, .has_seed = true, .seed = 1 },
+        { .temperature = 1.5f, .has_seed = true, .seed = 2 }, { .repetition_penalty = 1.3f },
+    };
+    const char *path = tiny_model();
+    if (!path) return;
+    for (size_t w = 0; w < COUNT(ways); w++) {
+        luce_result r[COUNT(settings)];
+        luce_model *m = open_model(path, &ways[w], 1, 256);
+        if (!m) return;
+        for (size_t i = 0; i < COUNT(settings); i++) {
+            luce_request q = { .text = { .at = "abcabcabcabcabcabc", .bytes = 18 }, .sampling = settings[i],
+                               .max_tokens = 40, .ignore_end = true, .draft = ways[w].draft };
+            r[i] = generate(m, &q);
+            for (size_t k = 0; k < i; k++)
+                CHECK(memcmp(r[i].tokens, r[k].tokens, 40 * sizeof *r[i].tokens), "settings %zu and %zu: one text", i, k);
+        }
+        /* The first token sees nothing but the prompt: a penalty that forbids all of it shows. */
+        luce_request q = { .text = { .at = "abc", .bytes = 3 }, .max_tokens = 30, .ignore_end = true,
+                           .sampling = { .presence_penalty = 100 }, .draft = ways[w].draft };
+        luce_result once = generate(m, &q);
+        for (size_t i = 0; i < once.n_tokens; i++) {
+            CHECK(once.tokens[i] != 'a' && once.tokens[i] != 'b' && once.tokens[i] != 'c');
+            for (size_t k = 0; k < i; k++) CHECK(once.tokens[i] != once.tokens[k], "token %d twice", once.tokens[i]);
+        }
+        luce_result_drop(&once);
+        for (size_t i = 0; i < COUNT(settings); i++) luce_result_drop(&r[i]);
+        luce_model_close(m);
     }
 }
