@@ -13,7 +13,7 @@
 #include "cli/generate.h"
 #include "cli/terminal.h"
 
-enum { DEFAULT_TOKENS = 128, RANDOM_PROMPTS = 4, RANDOM_TOKENS = 32 };
+enum { DEFAULT_TOKENS = 128, RANDOM_PROMPTS = 4, RANDOM_TOKENS = 32, SCRIPTED_TOKENS = 15 };
 static const uint64_t prompt_bytes_most = 1 << 20;
 
 struct set {
@@ -65,14 +65,13 @@ static bool same(const luce_result *a, const luce_result *b)
 static luce_status run_prompt(struct spec_bench *b, struct set *s, luce_request *q, luce_error *err)
 {
     luce_result plain, guessed = { 0 };
-    bool scripted = !strcmp(b->info.drafter, "scripted");
     q->max_tokens = b->o->max_tokens ? (int)b->o->max_tokens : DEFAULT_TOKENS;
     q->cancelled = interrupted;
     q->draft = -1;
     luce_status st = luce_generate(b->model, q, &plain, err);
     q->draft = 0;
-    if (scripted) {
-        q->draft = b->o->draft_max ? (int)b->o->draft_max : 15;
+    if (b->o->draft_right >= 0) {
+        q->draft = b->o->draft_max ? (int)b->o->draft_max : SCRIPTED_TOKENS;
         q->script = plain.tokens;
         q->n_script = plain.n_tokens;
         q->script_right = b->o->draft_right;
