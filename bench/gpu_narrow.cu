@@ -12,7 +12,10 @@
 #define OK(x)                                                                             \
     do {                                                                                  \
         cudaError_t e_ = (x);                                                             \
-        if (e_) { printf("%s:%d %s: %s\n", __FILE__, __LINE__, #x, cudaGetErrorString(e_)); exit(1); } \
+        if (e_) {                                                                     \
+            printf("%s:%d %s: %s\n", __FILE__, __LINE__, #x, cudaGetErrorString(e_)); \
+            exit(1);                                                                  \
+        }                                                                             \
     } while (0)
 
 static uint64_t seed = 12345;
@@ -80,7 +83,10 @@ template <class T, int NT, int EPI> static void launch(linear_args a, cudaStream
     size_t bytes = shape::FIXED + (size_t)chunks * NT * X_CHUNK;
     if (bytes > shape::LIMIT) bytes = shape::LIMIT;
     static bool set = false;
-    if (!set) { OK(cudaFuncSetAttribute(linear_narrow<T, NT, EPI>, cudaFuncAttributeMaxDynamicSharedMemorySize, shape::LIMIT)); set = true; }
+    if (!set) {
+        OK(cudaFuncSetAttribute(linear_narrow<T, NT, EPI>, cudaFuncAttributeMaxDynamicSharedMemorySize, shape::LIMIT));
+        set = true;
+    }
     cudaLaunchConfig_t cfg = {};
     cfg.gridDim = dim3(std::min(sms, a.n_chunks * a.n_strips));
     cfg.blockDim = dim3(shape::THREADS);
@@ -172,7 +178,12 @@ template <class F, int NT> static double chain(const int (*shapes)[3], int n_sha
     cudaStream_t st; OK(cudaStreamCreate(&st));
     int n = NT * 8; OK(cudaMemcpy(n_rows_dev, &n, 4, cudaMemcpyHostToDevice));
     static uint8_t *x = nullptr; static float *y; static uint8_t *yf;
-    if (!x) { OK(cudaMalloc(&x, 64 << 20)); OK(cudaMalloc(&y, 64 << 20)); OK(cudaMalloc(&yf, 64 << 20)); OK(cudaMemset(x, 0, 64 << 20)); }
+    if (!x) {
+        OK(cudaMalloc(&x, 64 << 20));
+        OK(cudaMalloc(&y, 64 << 20));
+        OK(cudaMalloc(&yf, 64 << 20));
+        OK(cudaMemset(x, 0, 64 << 20));
+    }
     uint64_t at = 0; double bytes = 0;
     std::vector<linear_args> args;
     for (int l = 0; l < layers; l++)
@@ -187,14 +198,29 @@ template <class F, int NT> static double chain(const int (*shapes)[3], int n_sha
             bytes += (double)rows * k / F::N * F::BYTES;
             args.push_back(a);
         }
-    if (prefetch) for (size_t i = 0; i + 1 < args.size(); i++) { args[i].next = args[i + 1].tiles; args[i].next_bytes = 65536; }
+    if (prefetch)
+        for (size_t i = 0; i + 1 < args.size(); i++) {
+            args[i].next = args[i + 1].tiles;
+            args[i].next_bytes = 65536;
+        }
     cudaGraph_t g; cudaGraphExec_t ge;
     OK(cudaStreamBeginCapture(st, cudaStreamCaptureModeThreadLocal));
-    for (size_t i = 0; i < args.size(); i++) { if (shapes[i % n_shapes][2]) launch<T, NT, EPI_GLU_SILU>(args[i], st, pdl); else launch<T, NT, EPI_STORE>(args[i], st, pdl); }
+    for (size_t i = 0; i < args.size(); i++) {
+        if (shapes[i % n_shapes][2]) launch<T, NT, EPI_GLU_SILU>(args[i], st, pdl);
+        else launch<T, NT, EPI_STORE>(args[i], st, pdl);
+    }
     OK(cudaStreamEndCapture(st, &g)); OK(cudaGraphInstantiate(&ge, g, 0));
     cudaEvent_t e0, e1; OK(cudaEventCreate(&e0)); OK(cudaEventCreate(&e1));
     std::vector<float> ms;
-    for (int i = 0; i < 8; i++) { OK(cudaEventRecord(e0, st)); OK(cudaGraphLaunch(ge, st)); OK(cudaEventRecord(e1, st)); OK(cudaStreamSynchronize(st)); float t; OK(cudaEventElapsedTime(&t, e0, e1)); if (i > 1) ms.push_back(t); }
+    for (int i = 0; i < 8; i++) {
+        OK(cudaEventRecord(e0, st));
+        OK(cudaGraphLaunch(ge, st));
+        OK(cudaEventRecord(e1, st));
+        OK(cudaStreamSynchronize(st));
+        float t;
+        OK(cudaEventElapsedTime(&t, e0, e1));
+        if (i > 1) ms.push_back(t);
+    }
     std::sort(ms.begin(), ms.end());
     cudaGraphExecDestroy(ge); cudaGraphDestroy(g); cudaStreamDestroy(st);
     *bytes_out = bytes;
@@ -205,7 +231,7 @@ template <class F> static void time_all(uint8_t *pool, uint64_t pool_bytes)
 {
     static const int m8b[][3] = { { 6144, 4096, 0 }, { 4096, 4096, 0 }, { 24576, 4096, 1 }, { 4096, 12288, 0 } };
     static const int m27[][3] = { { 7168, 5120, 0 }, { 5120, 6144, 0 }, { 34816, 5120, 1 }, { 5120, 17408, 0 } };
-    const int (*m)[3] = m8b;
+    const int(*m)[3] = m8b;
     for (int which = 0; which < 2; which++) {
         m = which ? m27 : m8b;
         int layers = which ? 16 : 36;
@@ -220,7 +246,9 @@ template <class F> static void time_all(uint8_t *pool, uint64_t pool_bytes)
         t = chain<F, 4>(m, 4, layers, true, true, pool, pool_bytes, &b); printf("%-7s    width 32 / 8: %.2f\n", F::name(), t / t1);
         t = chain<F, 8>(m, 4, layers, true, true, pool, pool_bytes, &b); printf("%-7s    width 64 / 8: %.2f\n", F::name(), t / t1);
         /* Each product alone, back to back. */
-        for (int i = 0; i < 4; i++) { int one[1][3] = { { m[i][0], m[i][1], m[i][2] } }; t = chain<F, 1>(one, 1, layers, true, true, pool, pool_bytes, &b);
+        for (int i = 0; i < 4; i++) {
+            int one[1][3] = { { m[i][0], m[i][1], m[i][2] } };
+            t = chain<F, 1>(one, 1, layers, true, true, pool, pool_bytes, &b);
             printf("%-7s    %5d x %5d: %.2f us  %4.1f%%\n", F::name(), m[i][0], m[i][1], t / layers * 1e6, 100 * b / t / bandwidth); }
     }
 }
@@ -239,7 +267,15 @@ int main(int argc, char **argv)
     uint64_t bytes = 12ull << 30; uint8_t *pool; OK(cudaMalloc(&pool, bytes)); OK(cudaMemset(pool, 0x11, bytes));
     OK(cudaMalloc(&parts, 512 << 20)); OK(cudaMalloc(&arrived, 1 << 20)); OK(cudaMemset(arrived, 0, 1 << 20)); OK(cudaMalloc(&n_rows_dev, 256));
     cudaEvent_t e0, e1; OK(cudaEventCreate(&e0)); OK(cudaEventCreate(&e1));
-    for (int i = 0; i < 12; i++) { OK(cudaEventRecord(e0)); read_kernel<<<sms * (i % 2 ? 8 : 4), i % 3 ? 512 : 256>>>((uint4 *)pool, (4ull << 30) / 16, (uint32_t *)n_rows_dev + 8); OK(cudaEventRecord(e1)); OK(cudaDeviceSynchronize()); float t; OK(cudaEventElapsedTime(&t, e0, e1)); bandwidth = std::max(bandwidth, (4ull << 30) / (t * 1e-3)); }
+    for (int i = 0; i < 12; i++) {
+        OK(cudaEventRecord(e0));
+        read_kernel<<<sms *(i % 2 ? 8 : 4), i % 3 ? 512 : 256>>>((uint4 *)pool, (4ull << 30) / 16, (uint32_t *)n_rows_dev + 8);
+        OK(cudaEventRecord(e1));
+        OK(cudaDeviceSynchronize());
+        float t;
+        OK(cudaEventElapsedTime(&t, e0, e1));
+        bandwidth = std::max(bandwidth, (4ull << 30) / (t * 1e-3));
+    }
     printf("%s, %d SMs, read %.3f TB/s\n", p.name, sms, bandwidth * 1e-12);
 #ifdef STUDY
     (void)argc;
@@ -248,7 +284,9 @@ int main(int argc, char **argv)
     double b;
     double t = chain<STUDY, 1>(m8b, 4, 36, true, true, pool, bytes, &b); printf("%s %s 8B %.3f ms %4.1f%%\n", argv[0], STUDY::name(), t * 1e3, 100 * b / t / bandwidth);
     t = chain<STUDY, 2>(m8b, 4, 36, true, true, pool, bytes, &b); printf("%s %s 8B w16 %.3f ms %4.1f%%\n", argv[0], STUDY::name(), t * 1e3, 100 * b / t / bandwidth);
-    for (int i = 0; i < 4; i++) { int one[1][3] = { { m8b[i][0], m8b[i][1], m8b[i][2] } }; t = chain<STUDY, 1>(one, 1, 36, true, true, pool, bytes, &b);
+    for (int i = 0; i < 4; i++) {
+        int one[1][3] = { { m8b[i][0], m8b[i][1], m8b[i][2] } };
+        t = chain<STUDY, 1>(one, 1, 36, true, true, pool, bytes, &b);
         printf("    %5d x %5d: %.2f us  %4.1f%%\n", m8b[i][0], m8b[i][1], t / 36 * 1e6, 100 * b / t / bandwidth); }
     return 0;
 #else

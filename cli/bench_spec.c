@@ -209,7 +209,7 @@ static void print_set(struct json *j, const struct set *s)
         { "tokens_per_step", ratio((double)s->tokens, (double)x->n_steps) },
         { "speed_up", ratio(s->plain_seconds, s->seconds) },
     };
-    json_object(j);
+    json_open_object(j);
     json_key(j, "set");
     json_text(j, s->name);
     for (size_t i = 0; i < COUNT(rows); i++) number(j, rows[i].key, rows[i].value);
@@ -220,7 +220,7 @@ static void print_json(const struct spec_bench *b, struct buf *out)
 {
     struct json j;
     json_begin(&j, out);
-    json_object(&j);
+    json_open_object(&j);
     json_key(&j, "tool");
     json_text(&j, "luce bench --spec");
     json_key(&j, "version");
@@ -232,7 +232,7 @@ static void print_json(const struct spec_bench *b, struct buf *out)
     json_key(&j, "drafter");
     json_text(&j, b->info.drafter);
     json_key(&j, "results");
-    json_array(&j);
+    json_open_array(&j);
     for (int i = 0; i < b->n; i++) print_set(&j, &b->set[i]);
     json_close(&j);
     json_close(&j);

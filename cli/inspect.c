@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "cli/inspect_model.h"
 #include "cli/options.h"
 #include "gguf/reader.h"
@@ -92,14 +93,14 @@ static void add_values(struct json *j, const struct gguf_key *k, uint64_t most)
         add_value(j, k, 0, &strings);
         return;
     }
-    json_array(j);
+    json_open_array(j);
     for (uint64_t i = 0; i < k->count && i < most; i++) add_value(j, k, i, &strings);
     json_close(j);
 }
 
 static void add_key(struct json *j, const struct gguf_key *k, uint64_t most)
 {
-    json_object(j);
+    json_open_object(j);
     json_key(j, "name");
     json_str(j, k->name);
     json_key(j, "type");
@@ -127,13 +128,13 @@ static void add_share(struct json *j, const struct share *s)
 
 static void add_tensor(struct json *j, const struct gguf_tensor *t)
 {
-    json_object(j);
+    json_open_object(j);
     json_key(j, "name");
     json_text(j, t->name);
     json_key(j, "format");
     json_text(j, type_name(t->type));
     json_key(j, "dims");
-    json_array(j);
+    json_open_array(j);
     for (int d = 0; d < t->n_dims; d++) json_uint(j, t->dim[d]);
     json_close(j);
     json_key(j, "bytes");
@@ -145,7 +146,7 @@ static void print_json(struct buf *out, const struct gguf *g, const struct share
 {
     struct json j;
     json_begin(&j, out);
-    json_object(&j);
+    json_open_object(&j);
     json_key(&j, "path");
     json_text(&j, gguf_path(g));
     json_key(&j, "version");
@@ -155,13 +156,13 @@ static void print_json(struct buf *out, const struct gguf *g, const struct share
     json_key(&j, "file_bytes");
     json_uint(&j, gguf_file_bytes(g));
     json_key(&j, "total");
-    json_object(&j);
+    json_open_object(&j);
     add_share(&j, &s->all);
     json_close(&j);
     json_key(&j, "formats");
-    json_array(&j);
+    json_open_array(&j);
     for (int i = 0; i < s->n; i++) {
-        json_object(&j);
+        json_open_object(&j);
         json_key(&j, "name");
         json_text(&j, type_name(s->row[i].type));
         add_share(&j, &s->row[i]);
@@ -169,27 +170,22 @@ static void print_json(struct buf *out, const struct gguf *g, const struct share
     }
     json_close(&j);
     json_key(&j, "metadata");
-    json_array(&j);
+    json_open_array(&j);
     for (size_t i = 0; i < gguf_n_keys(g); i++) add_key(&j, gguf_key_at(g, i), most);
     json_close(&j);
     json_key(&j, "tensors");
-    json_array(&j);
+    json_open_array(&j);
     for (size_t i = 0; i < gguf_n_tensors(g); i++) add_tensor(&j, gguf_tensor_at(g, i));
     json_close(&j);
     json_close(&j);
     buf_add_char(out, '\n');
 }
 
-/* Appends text that may come from the file, without what could drive a terminal: json_str has
- * escaped the C0 controls already, DEL and the C1 controls (C2 80 to C2 9F) become '?'. */
-static void add_tame(struct buf *out, const char *text, size_t len)
+/* Appends text that may come from the file, without what could drive a terminal (json_str has escaped
+ * the C0 controls already). Changes it in place. */
+static void add_tame(struct buf *out, char *text, size_t len)
 {
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)text[i], next = i + 1 < len ? (unsigned char)text[i + 1] : 0;
-        bool c1 = c == 0xc2 && next >= 0x80 && next < 0xa0;
-        buf_add_char(out, c1 || c == 0x7f ? '?' : (char)c);
-        i += c1;
-    }
+    buf_add(out, text, utf8_tame(text, len));
 }
 
 /* Appends a name from the file, escaped, without quotes. */
@@ -218,7 +214,7 @@ static void print_key(struct buf *out, const struct gguf_key *k, uint64_t most)
     size_t show = value.len;
     if (show > TEXT_CUT)                            /* not within a character */
         for (show = TEXT_CUT; show > TEXT_CUT - 4 && (value.data[show] & 0xc0) == 0x80;) show--;
-    add_tame(out, buf_text(&value), show);
+    if (value.len) add_tame(out, value.data, show);
     buf_add_text(out, show < value.len || (array && k->count > most) ? " ...\n" : "\n");
     out->failed |= value.failed;
     buf_drop(&value);

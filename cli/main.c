@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/options.h"
+#include "cli/terminal.h"
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_DEVICE_LOST = 70 };
 
@@ -68,6 +69,7 @@ static luce_status dispatch(int argc, char **argv, luce_error *err)
 int main(int argc, char **argv)
 {
     luce_error err = { 0 };
+    standard_files_prepare();
     luce_status st = dispatch(argc, argv, &err);
     if (st) fprintf(stderr, "luce: %s\n", err.text);
     return st == LUCE_OK ? EXIT_DONE : st == LUCE_E_ARG ? EXIT_USAGE

@@ -31,6 +31,7 @@ struct option {
 #define AT(field) offsetof(struct options, field)
 #define SAMPLES (FOR(RUN) | FOR(CHAT))
 #define LOADS (SAMPLES | FOR(BENCH) | FOR(INSPECT))
+#define SPECULATES (SAMPLES | FOR(BENCH))
 static const struct option table[] = {
     { "model", 'm', OPT_TEXT, AT(model), NULL, "FILE", 0, 0, SAMPLES | FOR(BENCH) | FOR(TOKENIZE),
       "the model, a GGUF file (any part of a split one)" },
@@ -91,13 +92,13 @@ static const struct option table[] = {
     { "ignore-end", 0, OPT_FLAG, AT(ignore_end), NULL, NULL, 0, 0, SAMPLES, "go on after the model's end token" },
     { "timings", 0, OPT_FLAG, AT(timings), NULL, NULL, 0, 0, SAMPLES,
       "print the speed after each text, also when nobody watches" },
-    { "spec", 0, OPT_TEXT, AT(spec), NULL, "NAME", 0, 0, SAMPLES | FOR(BENCH),
+    { "spec", 0, OPT_TEXT, AT(spec), NULL, "NAME", 0, 0, SPECULATES,
       "guess ahead and check: ngram, draft-model, none (scripted: bench); the text stays the same" },
-    { "draft", 0, OPT_TEXT, AT(draft), NULL, "FILE", 0, 0, SAMPLES | FOR(BENCH),
+    { "draft", 0, OPT_TEXT, AT(draft), NULL, "FILE", 0, 0, SPECULATES,
       "the drafter's file: a small model with the same vocabulary" },
-    { "draft-max", 0, OPT_INT, AT(draft_max), "0", "N", 0, 63, SAMPLES | FOR(BENCH),
+    { "draft-max", 0, OPT_INT, AT(draft_max), "0", "N", 0, 63, SPECULATES,
       "guess at most N tokens a step; 0: the drafter's choice" },
-    { "draft-block-size", 0, OPT_INT, AT(draft_block_size), "0", "N", 0, 64, SAMPLES | FOR(BENCH),
+    { "draft-block-size", 0, OPT_INT, AT(draft_block_size), "0", "N", 0, 64, SPECULATES,
       "guess at most N - 1 tokens ahead; 0: the drafter's choice" },
     { "draft-right", 0, OPT_NUMBER, AT(draft_right), "-1", "X", -1, 63, FOR(BENCH),
       "--spec scripted: tokens of each guess that are right, on average; all guesses are checked" },

@@ -26,4 +26,7 @@ struct luce_session {
     int n_ids, cap_ids;
 };
 
+/* What a request of this model is checked against. */
+struct request_env request_env_of(const luce_model *m);
+
 #endif

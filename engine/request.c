@@ -22,7 +22,7 @@ static luce_status check(const luce_request *q, const struct request_env *env, l
         { "frequency_penalty", (double)s->frequency_penalty, -100, 100 },
         { "penalty_window", s->penalty_window, 0, 1e9 }, { "max_tokens", q->max_tokens, 0, 1e9 },
         { "stop strings", q->n_stop, 0, MOST_STOPS }, { "draft", q->draft, -1, NARROW_ROWS - 1 },
-        { "script_right", q->script_right, 0, NARROW_ROWS },
+        { "script_right", q->script_right, 0, NARROW_ROWS }, { "top_logprobs", q->top_logprobs, 0, MOST_TOP_LOGPROBS },
     };
     for (size_t i = 0; i < COUNT(ranges); i++)
         if (!(ranges[i].value >= ranges[i].low && ranges[i].value <= ranges[i].high))
@@ -179,14 +179,16 @@ void request_finish(struct request *r, luce_finish finish)
     if (!out_of_memory(r)) r->state = REQUEST_DONE;
 }
 
-void request_take(struct request *r, int32_t token)
+void request_take(struct request *r, const luce_token *taken)
 {
+    int32_t token = taken->id;
     luce_finish reason = LUCE_FINISH_NONE;
     r->state = REQUEST_DECODE;
     r->last = clock_seconds();
     if (r->n_ids == r->n_before + r->n_prompt) r->first = r->last;
     r->ids[r->n_ids++] = token;
     bool end = r->vocab && vocab_is_end(r->vocab, token) && !r->asked->ignore_end;
+    if (!end && r->asked->on_token) r->asked->on_token(r->asked->user, taken);
     if (r->vocab && !end) {
         detok_add(&r->detok, r->vocab, token, r->asked->show_special ? DETOK_SPECIAL : 0, &r->piece);
         if (put_out(r)) reason = LUCE_FINISH_STOP;
@@ -200,6 +202,7 @@ void request_take(struct request *r, int32_t token)
 
 bool request_cancelled(const struct request *r)
 {
+    if (r->cancel && atomic_load_explicit(r->cancel, memory_order_relaxed)) return true;
     return r->asked->cancelled && r->asked->cancelled(r->asked->user);
 }
 
@@ -216,7 +219,8 @@ void request_result(struct request *r, luce_result *out)
     int from = r->n_before + r->n_prompt, n = r->n_ids - from;
     *out = (luce_result){ .status = r->status, .error = r->error, .finish = r->finish,
                           .n_prompt = (size_t)r->n_prompt, .n_reused = (size_t)r->n_reused,
-                          .seed = r->sampling.seed, .speculation = r->speculation };
+                          .seed = r->sampling.seed, .speculation = r->speculation,
+                          .stop = r->finish == LUCE_FINISH_STOP ? r->stop[r->stopper.hit].at : NULL };
     if (n > 0) {
         out->prompt_seconds = r->first - r->started;
         out->decode_seconds = r->last - r->first;

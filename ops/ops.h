@@ -120,7 +120,7 @@ struct work {
 
 struct case_list;
 struct op_def {
-    const char *name, *doc;
+    const char *name;
     void (*reference)(const struct ref_args *a);
     /* Records the simpler ops that mean the same; NULL for a basic op. */
     struct val (*expand)(struct tape *t, const struct call *c);
@@ -132,6 +132,8 @@ struct op_def {
     struct work (*work)(const struct tape *t, const struct call *c, const struct step *s);
 };
 extern const struct op_def *const op_defs[OP_COUNT];
+/* The meaning of each op in words, as in OPS. */
+extern const char *const op_docs[OP_COUNT];
 
 /* Pushes a call, or its expansion when the tape's target has no kernel for it. */
 struct val op_push(struct tape *t, const struct call *c);

@@ -6,10 +6,10 @@ luce_status verify(const struct tree *t, const struct chooser *c, struct accepte
     a->n = 0;
     for (int node = 0; node >= 0;) {
         int32_t token;
+        bool more;
         a->path[a->n++] = (uint8_t)node;
-        luce_status st = c->choose(c->context, node, &token, err);
-        if (st) return st;
-        if (!c->take(c->context, token)) return LUCE_OK;
+        luce_status st = c->choose(c->context, node, &token, &more, err);
+        if (st || !more) return st;
         node = tree_child(t, node, token);
     }
     return LUCE_OK;

@@ -18,13 +18,12 @@ struct accepted {
 
 struct chooser {                    /* the target and the text that grows */
     void *context;
-    /* The token after `node`, by the logits of its row and all tokens before. */
-    luce_status (*choose)(void *context, int node, int32_t *token, luce_error *err);
-    /* Puts it into the text; false when the text ends with it. */
-    bool (*take)(void *context, int32_t token);
+    /* The token after `node`, by the logits of its row and all tokens before; it is part of the text
+     * from here on. *more: false when the text ends with it. */
+    luce_status (*choose)(void *context, int node, int32_t *token, bool *more, luce_error *err);
 };
 
-/* Walks the tree; takes a->n tokens. After a failure of choose, which is returned, the row that it was
+/* Walks the tree; a->n tokens are chosen. After a failure of choose, which is returned, the row that it was
  * asked about is the last of the path. */
 luce_status verify(const struct tree *t, const struct chooser *c, struct accepted *a, luce_error *err);
 

@@ -83,20 +83,16 @@ static void toy_logits(const int32_t *ids, int n, float *logits)
         logits[i] = 2 * sinf((float)(i * 7 + ids[n - 1] * 3 + (n > 1 ? ids[n - 2] : 0) * 5));
 }
 
-static luce_status toy_choose(void *context, int node, int32_t *token, luce_error *err)
+static luce_status toy_choose(void *context, int node, int32_t *token, bool *more, luce_error *err)
 {
     struct toy *t = context;
     float logits[VOCAB];
     (void)node;
     toy_logits(t->ids, t->n, logits);
-    return sampler_choose(t->sampler, &t->p, logits, t->ids, t->n, t->n, token, NULL, err);
-}
-
-static bool toy_take(void *context, int32_t token)
-{
-    struct toy *t = context;
-    t->ids[t->n++] = token;
-    return t->n < t->most;
+    luce_status st = sampler_choose(t->sampler, &t->p, logits, t->ids, t->n, t->n, token, NULL, err);
+    t->ids[t->n++] = *token;
+    *more = t->n < t->most;
+    return st;
 }
 
 /* The probabilities by the definition in sample.h, in another way than the sampler's. */
@@ -136,7 +132,7 @@ static int draw_pairs(struct toy *t, int *counts)
     int accepted = 0;
     for (int k = 0; k < DRAWS; k++) {
         struct toy plain = *t;
-        struct chooser c = { .context = t, .choose = toy_choose, .take = toy_take };
+        struct chooser c = { .context = t, .choose = toy_choose };
         luce_error err = { 0 };
         t->p.seed = plain.p.seed = test_random();
         t->n = plain.n = 2;
@@ -149,8 +145,9 @@ static int draw_pairs(struct toy *t, int *counts)
             for (int i = 1; i < a.n; i++) CHECK_EQ(tree.parent[a.path[i]], a.path[i - 1]);
         }
         int32_t token;
-        do CHECK_OK(toy_choose(&plain, 0, &token, &err), err);
-        while (toy_take(&plain, token));
+        bool more;
+        do CHECK_OK(toy_choose(&plain, 0, &token, &more, &err), err);
+        while (more);
         CHECK(!memcmp(plain.ids, t->ids, 4 * sizeof *t->ids), "seed %" PRIu64 ": another text", t->p.seed);
         counts[t->ids[2] * VOCAB + t->ids[3]]++;
     }

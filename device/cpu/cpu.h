@@ -219,10 +219,10 @@ static inline uint8_t *bank_of(const struct device_cache *c, int kind, int slot)
     return c->pool[kind] + (uint64_t)slot * c->layout->kind[kind].page_bytes;
 }
 
+/* Contracts as the functions of struct device_fns with these names (device/device.h). */
 luce_status cpu_upload(struct device *d, struct weight *w, luce_error *err);
 void cpu_release(struct device *d, struct weight *w);
 uint64_t cpu_weight_bytes(const struct device *d, const struct weight *w);
-
 luce_status cpu_cache_open(struct device *d, struct device_cache **out, const struct cache_params *p,
                            luce_error *err);
 void cpu_cache_close(struct device *d, struct device_cache *c);
@@ -230,9 +230,6 @@ luce_status cpu_page_read(struct device *d, struct device_cache *c, int kind, in
                           luce_error *err);
 luce_status cpu_page_write(struct device *d, struct device_cache *c, int kind, int page, const void *host,
                            luce_error *err);
-/* Checks and applies the step's page table edits. */
-luce_status cache_edit(struct device_cache *c, const struct step *s, luce_error *err);
-
 luce_status cpu_compile(struct device *d, struct program **out, const struct tape *t, const struct plan *p,
                         struct device_cache *c, luce_error *err);
 void cpu_program_close(struct device *d, struct program *p);
@@ -243,6 +240,9 @@ luce_status cpu_read(struct device *d, struct program *p, struct val v, int firs
 luce_status cpu_write(struct device *d, struct program *p, struct val v, int first_row, int n_rows,
                       const void *host, luce_error *err);
 luce_status cpu_measure(struct device *d, struct device_limits *out, luce_error *err);
+
+/* Checks and applies the step's page table edits. */
+luce_status cache_edit(struct device_cache *c, const struct step *s, luce_error *err);
 
 /* Jobs that the device makes for itself. */
 void job_rope_table(const struct job *j, const struct run *r, int thread);
