@@ -5,15 +5,16 @@
 #include "base/mem.h"
 #include "spec/width.h"
 
-enum { TRY_NODES = 2 };
-static const double rate = 0.1;             /* weight of the newest time of a guess */
+enum { TRY_NODES = 2, TIMED_DEPTH = 3 };
+static const double rate = 0.1;             /* weight of the newest time of a guess, ... */
+static const double slower = 1.5;           /* ... which counts as at most this much longer than usual */
 
 struct speculator {
     const struct drafter *drafter;
     struct drafter_state *state;
     int most, block;
     struct cost cost;
-    double per_depth;               /* seconds of a guess by depth, running mean; 0: not known */
+    double per_depth;               /* seconds of a guess by depth, running mean; 0: it costs nothing */
     struct record_of_guesses all, slot[STEP_SEQS];
 };
 
@@ -41,6 +42,22 @@ static luce_status check(const struct speculate_params *p, const struct drafter 
     return LUCE_OK;
 }
 
+/* How long a guess takes, by one at a text of two tokens; the second time, as the first one compiles. */
+static luce_status time_drafter(struct speculator *s, luce_error *err)
+{
+    static const int32_t ids[] = { 0, 0 };
+    struct draft d = { .ids = ids, .n_ids = 2, .most = TIMED_DEPTH, .depth = TIMED_DEPTH };
+    struct draft *drafts[] = { &d };
+    luce_status st = LUCE_OK;
+    for (int i = 0; i < 2 && !st; i++) {
+        tree_init(&d.tree, ids[1]);
+        double start = clock_seconds();
+        st = s->drafter->propose(s->state, drafts, 1, err);
+        s->per_depth = (clock_seconds() - start) / TIMED_DEPTH;
+    }
+    return st;
+}
+
 luce_status speculator_open(struct speculator **out, const struct speculate_params *p, struct runner *target,
                             const struct vocab *vocab, luce_error *err)
 {
@@ -64,6 +81,7 @@ luce_status speculator_open(struct speculator **out, const struct speculate_para
     record_init(&s->all);
     int rows = (s->most + 1) * cache_slots(runner_cache(target));
     st = cost_measure(&s->cost, target, rows < NARROW_ROWS ? rows : NARROW_ROWS, err);
+    if (!st && d->costs) st = time_drafter(s, err);
     if (st) speculator_close(s);
     else *out = s;
     return st;
@@ -108,9 +126,9 @@ static luce_status guess(struct speculator *s, struct draft *const *drafts, int 
         for (int j = 0; j < t->n; j++) deepest = t->depth[j] > deepest ? t->depth[j] : deepest;
     }
     if (deepest == 0) return st;
-    double now = took / deepest;
-    if (s->per_depth > 0 && now > 2 * s->per_depth) now = 2 * s->per_depth;     /* a prompt was fed, or a pause */
-    s->per_depth += s->per_depth > 0 ? rate * (now - s->per_depth) : now;
+    double now = took / deepest, most = slower * s->per_depth;
+    if (now > most) now = most;             /* a prompt was fed, or a pause */
+    s->per_depth += rate * (now - s->per_depth);
     return st;
 }
 

@@ -206,7 +206,7 @@ TEST(speculation_survives_texts_that_are_cancelled_in_the_middle)
     plain_texts(path, plain);
     for (size_t w = 0; w < COUNT(ways); w++) {
         luce_model *m = open_model(path, &ways[w], 3, 256);
-        for (int round = 0; m && round < 40; round++) {
+        for (int round = 0; m && round < 20; round++) {
             luce_request q[TEXTS];
             int left[TEXTS];
             make_requests(q, ways[w].draft);
@@ -521,7 +521,7 @@ TEST(speculation_keeps_the_text_of_smollm2)
         make_requests(q, ways[w].draft);
         for (int i = 0; i < TEXTS; i++) {
             q[i].text = (luce_text){ .at = texts[i], .bytes = strlen(texts[i]) };
-            q[i].max_tokens = 25;
+            q[i].max_tokens = 13;
         }
         CHECK_OK(luce_generate_batch(m, q, TEXTS, got, &err), err);
         if (ways[w].file) CHECK_EQ(got[0].speculation.n_accepted, got[0].speculation.n_drafted);
