@@ -274,6 +274,7 @@ static luce_status run_tests(struct bench *b, luce_error *err)
 
 luce_status bench_run(const struct options *o, luce_error *err)
 {
+    if (o->spec || o->draft) return bench_spec_run(o, err);
     static const char *const names[] = { "decode", "step", "prefill" };
     for (int i = 0; i < o->only.n; i++) {
         bool known = false;

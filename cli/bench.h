@@ -33,6 +33,8 @@ struct bench {
     int n_results;
 };
 
+/* luce bench --spec: a drafter on sets of prompts. Follows struct command's contract of run. */
+luce_status bench_spec_run(const struct options *o, luce_error *err);
 /* Rows of tokens a second; 0 for load. */
 double bench_tokens_per_s(const struct bench_result *r);
 void bench_print_text(const struct bench *b, struct buf *out);

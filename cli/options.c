@@ -31,6 +31,7 @@ struct option {
 #define AT(field) offsetof(struct options, field)
 #define SAMPLES (FOR(RUN) | FOR(CHAT))
 #define LOADS (SAMPLES | FOR(BENCH) | FOR(INSPECT))
+#define SPECULATES (SAMPLES | FOR(BENCH))
 static const struct option table[] = {
     { "model", 'm', OPT_TEXT, AT(model), NULL, "FILE", 0, 0, SAMPLES | FOR(BENCH) | FOR(TOKENIZE),
       "the model, a GGUF file (any part of a split one)" },
@@ -56,7 +57,7 @@ static const struct option table[] = {
     { "prompt-tokens", 0, OPT_INT, AT(prompt_tokens), "512", "N", 1, 1 << 24, FOR(BENCH), "length of the prefill" },
     { "repeat", 0, OPT_INT, AT(repeat), "5", "N", 1, 1000, FOR(BENCH), "least repetitions of a test" },
     { "only", 0, OPT_TEXTS, AT(only), NULL, "TEST", 0, 0, FOR(BENCH),
-      "this test alone: decode, step or prefill; may be given several times" },
+      "this test alone: decode, step or prefill (--spec: this set of prompts); may be given several times" },
     { "all", 0, OPT_FLAG, AT(all), NULL, NULL, 0, 0, FOR(DOCTOR), "every case, not a fast subset" },
     { "tape", 0, OPT_FLAG, AT(tape), NULL, NULL, 0, 0, FOR(INSPECT), "print the ops that a step runs" },
     { "trace-ops", 0, OPT_FLAG, AT(trace_ops), NULL, NULL, 0, 0, FOR(INSPECT),
@@ -70,8 +71,8 @@ static const struct option table[] = {
       "the text to continue (inspect: the tokens of the step)" },
     { "chat", 0, OPT_FLAG, AT(chat), NULL, NULL, 0, 0, FOR(RUN), "put the prompt into the model's chat form" },
     { "system", 0, OPT_TEXT, AT(system), NULL, "TEXT", 0, 0, SAMPLES, "system text of a chat" },
-    { "max-tokens", 'n', OPT_INT, AT(max_tokens), "0", "N", 0, INT32_MAX, SAMPLES,
-      "generate at most N tokens; 0: what the context leaves" },
+    { "max-tokens", 'n', OPT_INT, AT(max_tokens), "0", "N", 0, INT32_MAX, SAMPLES | FOR(BENCH),
+      "generate at most N tokens; 0: what the context leaves (bench --spec: 128)" },
     { "temperature", 0, OPT_NUMBER, AT(temperature), "0", "T", 0, 100, SAMPLES, "0: always the likeliest token" },
     { "top-k", 0, OPT_INT, AT(top_k), "0", "N", 0, INT32_MAX, SAMPLES, "draw from the N likeliest tokens; 0: off" },
     { "top-p", 0, OPT_NUMBER, AT(top_p), "1", "P", 0, 1, SAMPLES,
@@ -92,6 +93,18 @@ static const struct option table[] = {
     { "ignore-end", 0, OPT_FLAG, AT(ignore_end), NULL, NULL, 0, 0, SAMPLES, "go on after the model's end token" },
     { "timings", 0, OPT_FLAG, AT(timings), NULL, NULL, 0, 0, SAMPLES,
       "print the speed after each text, also when nobody watches" },
+    { "spec", 0, OPT_TEXT, AT(spec), NULL, "NAME", 0, 0, SPECULATES,
+      "guess ahead and check: ngram, draft-model, none (scripted: bench); the text stays the same" },
+    { "draft", 0, OPT_TEXT, AT(draft), NULL, "FILE", 0, 0, SPECULATES,
+      "the drafter's file: a small model with the same vocabulary" },
+    { "draft-max", 0, OPT_INT, AT(draft_max), "0", "N", 0, 63, SPECULATES,
+      "guess at most N tokens a step; 0: the drafter's choice" },
+    { "draft-block-size", 0, OPT_INT, AT(draft_block_size), "0", "N", 0, 64, SPECULATES,
+      "guess at most N - 1 tokens ahead; 0: the drafter's choice" },
+    { "draft-right", 0, OPT_NUMBER, AT(draft_right), "-1", "X", -1, 63, FOR(BENCH),
+      "--spec scripted: tokens of each guess that are right, on average; all guesses are checked" },
+    { "prompts", 0, OPT_TEXT, AT(prompts), "bench/prompts", "FOLDER", 0, 0, FOR(BENCH),
+      "prompt sets of --spec" },
     { "device", 'd', OPT_TEXT, AT(device), "auto", "ID", 0, 0, LOADS | FOR(DOCTOR), "where to run; 'luce devices' lists ids" },
     { "threads", 't', OPT_INT, AT(threads), "0", "N", 0, 1024, LOADS | FOR(DEVICES) | FOR(DOCTOR),
       "threads of the CPU; 0: what the machine has" },

@@ -23,6 +23,10 @@ struct options {
     const char *file;               /* path of a text to read, or NULL */
     int64_t values;                 /* elements of an array that are shown */
     const char *synthetic, *device, *prompt, *system, *cache_type_k, *cache_type_v;
+    const char *spec, *draft;       /* a drafter's name and file, or NULL */
+    int64_t draft_max, draft_block_size;
+    double draft_right;
+    const char *prompts;            /* folder of bench --spec, or NULL */
     struct option_texts stop, only;
     int64_t threads, context, chunk, max_tokens, top_k, penalty_window;
     int64_t seed;                   /* -1: a random one */

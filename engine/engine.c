@@ -223,9 +223,7 @@ static luce_status make_ticket(luce_engine *e, const luce_request *asked, struct
 {
     struct luce_ticket *t = *out = mem_zero(sizeof *t);
     if (!t) return fail(err, LUCE_E_NOMEM, "out of memory for the request");
-    struct request_env env = { .vocab = e->model->vocab, .mask = e->model->allowed,
-                               .vocab_size = runner_model(e->model->runner)->c.vocab,
-                               .context = runner_load_plan(e->model->runner).context };
+    struct request_env env = request_env_of(e->model);
     t->asked = *asked;
     atomic_init(&t->holders, 2);
     atomic_init(&t->cancel, false);

@@ -15,10 +15,11 @@ void luce_result_drop(luce_result *r)
     *r = (luce_result){ 0 };
 }
 
-static struct request_env env_of(const luce_model *m)
+struct request_env request_env_of(const luce_model *m)
 {
     return (struct request_env){ .vocab = m->vocab, .vocab_size = runner_model(m->runner)->c.vocab,
-                                 .context = runner_load_plan(m->runner).context, .mask = m->allowed };
+                                 .context = runner_load_plan(m->runner).context, .mask = m->allowed,
+                                 .has_drafter = m->speculator != NULL };
 }
 
 struct batch {
@@ -35,7 +36,7 @@ static void admit(struct batch *b)
     struct cache *cache = runner_cache(b->model->runner);
     for (; b->next < b->n && cache_free_slots(cache) > 0; b->next++) {
         struct request *r = &b->request[b->next];
-        struct request_env env = env_of(b->model);
+        struct request_env env = request_env_of(b->model);
         struct seq *seq;
         luce_error err = { 0 };
         luce_status st = request_init(r, &b->asked[b->next], &env, &err);
@@ -130,7 +131,7 @@ luce_status luce_session_generate(luce_session *s, const luce_request *request, 
     *out = (luce_result){ 0 };
     luce_model *m = s->model;
     struct request r;
-    struct request_env env = env_of(m);
+    struct request_env env = request_env_of(m);
     env.before = s->ids;
     env.n_before = s->n_ids;
     luce_error local = { 0 };

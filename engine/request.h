@@ -9,6 +9,7 @@
 #include "cache/cache.h"
 #include "engine/stop.h"
 #include "run/sample.h"
+#include "spec/drafter.h"
 #include "text/vocab.h"
 
 enum { MOST_TOP_LOGPROBS = 20 };
@@ -37,6 +38,8 @@ struct request {
     luce_error error;
     luce_finish finish;
     int n_reused;
+    luce_speculation speculation;
+    struct script script;           /* the caller's, by positions */
     double started, first, last;    /* clock seconds: first step, first token, last token */
 };
 
@@ -48,6 +51,7 @@ struct request_env {
     const uint32_t *mask;
     const int32_t *before;
     int n_before;
+    bool has_drafter;
 };
 luce_status request_init(struct request *r, const luce_request *asked, const struct request_env *env,
                          luce_error *err);

@@ -6,6 +6,7 @@
 
 #include "engine/request.h"
 #include "run/runner.h"
+#include "spec/speculate.h"
 
 /* Stands between the model and the choice of tokens; tests write scripts with it. */
 struct step_hook {
@@ -24,11 +25,15 @@ struct scheduler {
     struct request *active[STEP_SEQS];      /* borrowed; oldest first */
     int             n_active;
     bool            wide_last;      /* class of the step before */
+    struct speculator *speculator;  /* borrowed; NULL: nothing is guessed */
+    struct draft   *draft;          /* [STEP_SEQS] by slot; NULL without a speculator */
     double          debt;           /* seconds of wide steps that running texts have waited for */
     uint64_t        steps;
 };
 
 luce_status scheduler_init(struct scheduler *s, struct runner *r, luce_error *err);
+/* Running texts get guesses from here on; NULL: none do. The speculator outlives the scheduler. */
+luce_status scheduler_speculate(struct scheduler *s, struct speculator *speculator, luce_error *err);
 void scheduler_drop(struct scheduler *s);       /* fine on a zeroed one; no request may be active */
 /* Makes a request active on this sequence, which the caller opened (and closes, after the request is
  * done). The sequence may hold a prefix of the request's ids. At most STEP_SEQS. */

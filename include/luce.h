@@ -46,6 +46,12 @@ typedef struct {
     int sequences;              /* at once, 1 to 64; 0: 1 */
     int chunk;                  /* prompt rows of a step; 0: the device's choice */
     const char *cache_type_k, *cache_type_v;    /* "f16", "bf16", "q8_0", "q4_0"; NULL: f16 */
+    /* Speculation: guesses that the model checks, so that a step may give several tokens. The text is the
+     * same with and without. NULL: "draft-model" with a draft_path, else "none". */
+    const char *drafter;
+    const char *draft_path;     /* the drafter's file, for those that need one */
+    int draft_max;              /* most guessed tokens of a step, 1 to 63; 0: the drafter's own */
+    int draft_block_size;       /* positions of a guessed block: it reaches one less ahead; 0: likewise */
     bool check_only;            /* refuse what would be refused, weights that are not finite included, then
                                    close: nothing is claimed */
     /* Told the share of the load that is done; false cancels. May be NULL. */
@@ -61,6 +67,7 @@ void luce_model_close(luce_model *m);           /* NULL is fine; after its sessi
 /* Borrowed from the model. */
 typedef struct {
     const char *architecture, *device, *device_name;
+    const char *drafter;        /* "none" without one */
     int vocabulary, context, sequences;
     int trained_context;        /* what the model was made for */
     bool has_text;              /* false for synthetic models: token ids only */
@@ -136,6 +143,14 @@ typedef struct {
     int n_stop;
     bool ignore_end;            /* go on after the model's end token */
     bool show_special;          /* write control tokens out as their text */
+    /* Guessed tokens of each step: 0: as many as pay, -1: none, 1 to 63: so many whether they pay or not
+     * (LUCE_E_ARG without a drafter). */
+    int draft;
+    /* For the drafter "scripted" (measurements): what the model will say, and how many tokens of a guess
+     * are to be right, on average. Borrowed. */
+    const int32_t *script;
+    size_t n_script;
+    double script_right;
     /* Told each new piece of text (whole characters, never part of a stop string); false ends the
      * request. May be NULL. */
     bool (*on_text)(void *user, const char *bytes, size_t n);
@@ -157,6 +172,15 @@ typedef enum {
 } luce_finish;
 const char *luce_finish_name(luce_finish f);
 
+/* What speculation did for a request. The tokens after the first are n_steps + n_accepted. Times are
+ * those of the steps that the request had rows in, whoever shared them. */
+typedef struct {
+    size_t n_steps;             /* after the one that gave the first token */
+    size_t n_drafted, n_accepted;           /* guessed tokens, and those that were kept */
+    size_t n_declined;          /* steps without a guess because it would not have paid */
+    double draft_seconds, verify_seconds, accept_seconds;
+} luce_speculation;
+
 struct luce_result {
     luce_status status;         /* of this request */
     luce_error  error;
@@ -171,6 +195,7 @@ struct luce_result {
     const char *stop;           /* the request's string that ended it, with LUCE_FINISH_STOP */
     double   prompt_seconds;    /* from the first step to the first token */
     double   decode_seconds;    /* for the tokens after the first */
+    luce_speculation speculation;
 };
 void luce_result_drop(luce_result *r);
 

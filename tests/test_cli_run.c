@@ -59,6 +59,17 @@ static const struct { const char *args; int code; const char *says[4]; } rows[] 
     { "bench --synthetic nothing:q8_0", 2, { "llama-135m" } },
     { "bench", 2, { "--model FILE or --synthetic" } },
     { "bench -m % --only speed", 2, { "decode, step, prefill" } },
+    { "run -m % -p x --spec crystal-ball", 2, { "known: none, ngram, draft-model, scripted" } },
+    { "run -m % -p x --draft no_such.gguf", 1, { "no_such.gguf" } },
+    { "run -m % -p x --spec ngram --draft-max 64", 2, { "from 0 to 63" } },
+    { "run -m % -p abababab -n 30 --ignore-end --spec ngram --json", 0,
+      { "\"drafter\":\"ngram\"", "\"drafted_tokens\":", "\"accepted_tokens\":", "\"declined_steps\":" } },
+    { "bench -m % --spec ngram --only prose -n 12 --prompts " LUCE_SOURCE_DIR "/bench/prompts", 0,
+      { "drafter ngram", "prose", "speed-up", "verify" } },
+    { "bench -m % --spec scripted --draft-right 3 --only prose -n 12 --json --prompts " LUCE_SOURCE_DIR
+      "/bench/prompts", 0, { "\"set\":\"prose\"", "\"tokens_per_step\":", "\"speed_up\":", "\"acceptance\":" } },
+    { "bench -m % --spec ngram --only decode", 2, { "code, chat, math, prose, repeat" } },
+    { "bench -m % --spec ngram --prompts no_such_folder", 2, { "no set is there" } },
 };
 
 TEST(cli_commands_that_load_a_model)
