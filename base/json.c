@@ -31,12 +31,12 @@ static void open(struct json *j, bool is_array)
     buf_add_char(j->out, is_array ? '[' : '{');
 }
 
-void json_object(struct json *j)
+void json_open_object(struct json *j)
 {
     open(j, false);
 }
 
-void json_array(struct json *j)
+void json_open_array(struct json *j)
 {
     open(j, true);
 }
@@ -128,7 +128,7 @@ void json_uint(struct json *j, uint64_t value)
 static void add_number(struct json *j, double value, bool single)
 {
     if (!isfinite(value)) {
-        json_null(j);
+        json_put_null(j);
         return;
     }
     char text[40];
@@ -157,7 +157,7 @@ void json_bool(struct json *j, bool value)
     json_raw(j, str_of(value ? "true" : "false"));
 }
 
-void json_null(struct json *j)
+void json_put_null(struct json *j)
 {
     json_raw(j, str_of("null"));
 }

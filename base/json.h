@@ -18,8 +18,8 @@ struct json {
 /* Starts a document at the end of *out. */
 void json_begin(struct json *j, struct buf *out);
 /* Containers; json_close ends the innermost one. */
-void json_object(struct json *j);
-void json_array(struct json *j);
+void json_open_object(struct json *j);
+void json_open_array(struct json *j);
 void json_close(struct json *j);
 /* Inside an object: the name of the value that is written next. */
 void json_key(struct json *j, const char *key);
@@ -33,7 +33,7 @@ void json_number(struct json *j, double value);
 /* The same for a float: 6 to 9 digits. */
 void json_float(struct json *j, float value);
 void json_bool(struct json *j, bool value);
-void json_null(struct json *j);
+void json_put_null(struct json *j);
 /* A value that is JSON text already. */
 void json_raw(struct json *j, struct str text);
 

@@ -64,7 +64,7 @@ static void print_model(struct json *j, const struct bench *b)
 {
     const struct model *m = runner_model(b->runner);
     json_key(j, "model");
-    json_object(j);
+    json_open_object(j);
     text(j, "name", model_name(b));
     text(j, "architecture", m->family->arch);
     json_key(j, "synthetic");
@@ -74,7 +74,7 @@ static void print_model(struct json *j, const struct bench *b)
     integer(j, "weight_bytes", (int64_t)m->bytes);
     json_close(j);
     json_key(j, "settings");
-    json_object(j);
+    json_open_object(j);
     integer(j, "threads", b->o->threads);
     integer(j, "context", runner_load_plan(b->runner).context);
     integer(j, "chunk", runner_chunk(b->runner));
@@ -89,10 +89,10 @@ static void print_model(struct json *j, const struct bench *b)
 static void print_results(struct json *j, const struct bench *b)
 {
     json_key(j, "results");
-    json_array(j);
+    json_open_array(j);
     for (int i = 0; i < b->n_results; i++) {
         const struct bench_result *r = &b->result[i];
-        json_object(j);
+        json_open_object(j);
         text(j, "test", r->test);
         integer(j, "width", r->width);
         integer(j, "depth", r->depth);
@@ -113,7 +113,7 @@ void bench_print_json(const struct bench *b, struct buf *out)
 {
     struct json j;
     json_begin(&j, out);
-    json_object(&j);
+    json_open_object(&j);
     text(&j, "tool", "luce bench");
     text(&j, "version", LUCE_VERSION);
     text(&j, "commit", LUCE_COMMIT);
@@ -121,7 +121,7 @@ void bench_print_json(const struct bench *b, struct buf *out)
     text(&j, "driver", b->info.driver);
     print_model(&j, b);
     json_key(&j, "limits");
-    json_object(&j);
+    json_open_object(&j);
     number(&j, "read_bytes_per_s", b->limits.read_bytes_per_s);
     number(&j, "int8_ops_per_s", b->limits.int8_ops_per_s);
     number(&j, "bf16_ops_per_s", b->limits.bf16_ops_per_s);

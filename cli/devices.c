@@ -15,7 +15,7 @@ static void print_row(struct buf *out, const struct device_info *i)
 
 static void print_object(struct json *j, const struct device_info *i)
 {
-    json_object(j);
+    json_open_object(j);
     json_key(j, "id");
     json_text(j, i->id);
     json_key(j, "name");
@@ -37,7 +37,7 @@ luce_status devices_run(const struct options *o, luce_error *err)
     struct json j;
     luce_status st = LUCE_OK;
     json_begin(&j, &out);
-    if (o->json) json_array(&j);
+    if (o->json) json_open_array(&j);
     for (size_t k = 0; device_kind_at(k) && !st; k++) {
         const struct device_kind *kind = device_kind_at(k);
         int n = kind->count();

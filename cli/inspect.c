@@ -92,14 +92,14 @@ static void add_values(struct json *j, const struct gguf_key *k, uint64_t most)
         add_value(j, k, 0, &strings);
         return;
     }
-    json_array(j);
+    json_open_array(j);
     for (uint64_t i = 0; i < k->count && i < most; i++) add_value(j, k, i, &strings);
     json_close(j);
 }
 
 static void add_key(struct json *j, const struct gguf_key *k, uint64_t most)
 {
-    json_object(j);
+    json_open_object(j);
     json_key(j, "name");
     json_str(j, k->name);
     json_key(j, "type");
@@ -127,13 +127,13 @@ static void add_share(struct json *j, const struct share *s)
 
 static void add_tensor(struct json *j, const struct gguf_tensor *t)
 {
-    json_object(j);
+    json_open_object(j);
     json_key(j, "name");
     json_text(j, t->name);
     json_key(j, "format");
     json_text(j, type_name(t->type));
     json_key(j, "dims");
-    json_array(j);
+    json_open_array(j);
     for (int d = 0; d < t->n_dims; d++) json_uint(j, t->dim[d]);
     json_close(j);
     json_key(j, "bytes");
@@ -145,7 +145,7 @@ static void print_json(struct buf *out, const struct gguf *g, const struct share
 {
     struct json j;
     json_begin(&j, out);
-    json_object(&j);
+    json_open_object(&j);
     json_key(&j, "path");
     json_text(&j, gguf_path(g));
     json_key(&j, "version");
@@ -155,13 +155,13 @@ static void print_json(struct buf *out, const struct gguf *g, const struct share
     json_key(&j, "file_bytes");
     json_uint(&j, gguf_file_bytes(g));
     json_key(&j, "total");
-    json_object(&j);
+    json_open_object(&j);
     add_share(&j, &s->all);
     json_close(&j);
     json_key(&j, "formats");
-    json_array(&j);
+    json_open_array(&j);
     for (int i = 0; i < s->n; i++) {
-        json_object(&j);
+        json_open_object(&j);
         json_key(&j, "name");
         json_text(&j, type_name(s->row[i].type));
         add_share(&j, &s->row[i]);
@@ -169,11 +169,11 @@ static void print_json(struct buf *out, const struct gguf *g, const struct share
     }
     json_close(&j);
     json_key(&j, "metadata");
-    json_array(&j);
+    json_open_array(&j);
     for (size_t i = 0; i < gguf_n_keys(g); i++) add_key(&j, gguf_key_at(g, i), most);
     json_close(&j);
     json_key(&j, "tensors");
-    json_array(&j);
+    json_open_array(&j);
     for (size_t i = 0; i < gguf_n_tensors(g); i++) add_tensor(&j, gguf_tensor_at(g, i));
     json_close(&j);
     json_close(&j);

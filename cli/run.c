@@ -28,7 +28,7 @@ static void print_json(struct buf *out, const luce_model *m, const luce_result *
     struct json j;
     luce_model_info info = luce_model_describe(m);
     json_begin(&j, out);
-    json_object(&j);
+    json_open_object(&j);
     json_key(&j, "text");
     json_str(&j, (struct str){ r->text ? r->text : "", r->text_bytes });
     json_key(&j, "finish");
@@ -40,11 +40,11 @@ static void print_json(struct buf *out, const luce_model *m, const luce_result *
     json_key(&j, "generated_tokens");
     json_uint(&j, r->n_tokens);
     json_key(&j, "tokens");
-    json_array(&j);
+    json_open_array(&j);
     for (size_t i = 0; i < r->n_tokens; i++) json_int(&j, r->tokens[i]);
     json_close(&j);
     json_key(&j, "timings");
-    json_object(&j);
+    json_open_object(&j);
     number(&j, "load_seconds", info.load_seconds);
     number(&j, "prompt_seconds", r->prompt_seconds);
     number(&j, "decode_seconds", r->decode_seconds);
@@ -52,7 +52,7 @@ static void print_json(struct buf *out, const luce_model *m, const luce_result *
     number(&j, "decode_tokens_per_s", r->n_tokens > 1 ? (double)(r->n_tokens - 1) / r->decode_seconds : 0);
     json_close(&j);
     json_key(&j, "model");
-    json_object(&j);
+    json_open_object(&j);
     json_key(&j, "architecture");
     json_text(&j, info.architecture);
     json_key(&j, "device");

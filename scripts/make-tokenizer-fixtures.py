@@ -186,7 +186,7 @@ def main():
     tokenizers = {"smollm2": smollm_tokenizer(
         os.path.join(args.models, "smollm2-135m-instruct-q4_1.gguf"))}
     for name, row in {**vocabs.VOCABS, "gemma3": GEMMA3}.items():
-        tokenizers[name] = Tokenizer.from_str(vocabs.tokenizer_json(row, args.packages).decode())
+        tokenizers[name] = Tokenizer.from_str(vocabs.member_of(row, args.packages).decode())
     folder = os.path.join(HERE, "tests/fixtures/tokenizer")
     os.makedirs(folder, exist_ok=True)
     texts = make_texts()

@@ -7,19 +7,19 @@
 
 static void write_all_kinds(struct json *j)
 {
-    json_object(j);
+    json_open_object(j);
     json_key(j, "empty");
-    json_object(j);
+    json_open_object(j);
     json_close(j);
     json_key(j, "list");
-    json_array(j);
+    json_open_array(j);
     json_int(j, INT64_MIN);
     json_uint(j, UINT64_MAX);
-    json_array(j);
+    json_open_array(j);
     json_close(j);
     json_number(j, 0.1);
     json_bool(j, true);
-    json_null(j);
+    json_put_null(j);
     json_close(j);
     json_key(j, "a\"b");
     json_text(j, "x");
@@ -130,7 +130,7 @@ TEST(json_can_be_as_deep_as_it_promises)
     struct buf b = { 0 };
     struct json j;
     json_begin(&j, &b);
-    for (int i = 0; i < JSON_DEPTH_MAX; i++) json_array(&j);
+    for (int i = 0; i < JSON_DEPTH_MAX; i++) json_open_array(&j);
     for (int i = 0; i < JSON_DEPTH_MAX; i++) json_close(&j);
     CHECK_EQ(b.len, 2 * JSON_DEPTH_MAX);
     buf_drop(&b);
