@@ -194,14 +194,19 @@ luce_status luce_engine_open(luce_engine **out, luce_model *m, int queue, luce_e
     return st;
 }
 
-void luce_engine_close(luce_engine *e)
+void luce_engine_stop(luce_engine *e)
 {
-    if (!e) return;
     pthread_mutex_lock(&e->lock);
     e->closing = true;
     pthread_cond_signal(&e->wake);
     pthread_mutex_unlock(&e->lock);
     thread_join(&e->thread);
+}
+
+void luce_engine_close(luce_engine *e)
+{
+    if (!e) return;
+    luce_engine_stop(e);
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->wake);
     luce_model_close(e->model);

@@ -167,6 +167,7 @@ struct luce_result {
     size_t   n_prompt;          /* tokens of the prompt, */
     size_t   n_reused;          /* and how many before them a session had in its cache */
     uint64_t seed;
+    const char *stop;           /* the request's string that ended it, with LUCE_FINISH_STOP */
     double   prompt_seconds;    /* from the first step to the first token */
     double   decode_seconds;    /* for the tokens after the first */
 };
@@ -201,7 +202,9 @@ typedef struct luce_engine luce_engine;
 /* Owns the model from here on, also after a failure; nothing else may run requests on it. queue: how
  * many submissions may wait beyond those that run. */
 luce_status luce_engine_open(luce_engine **out, luce_model *m, int queue, luce_error *err);
-/* Cancels what is left, waits for it, closes the model. NULL is fine. */
+/* Cancels what is left and waits for it; whatever is submitted later fails. Once, before the close. */
+void luce_engine_stop(luce_engine *e);
+/* Stops, and closes the model. NULL is fine. */
 void luce_engine_close(luce_engine *e);
 const luce_model *luce_engine_model(const luce_engine *e);
 
