@@ -214,7 +214,7 @@ static void begin(struct job *job, struct buf *out)
     put_usage(&j, job, false);
     json_close(&j);
     event_end(&j);
-    buf_add_text(out, dialect_messages.keep_alive);
+    buf_add_text(out, wire_messages.keep_alive);
 }
 
 static void open_item(struct job *job, struct choice *c, struct item *i, struct buf *out)
@@ -317,7 +317,7 @@ static void error(const struct refusal *why, struct buf *out)
     json_close(&j);
 }
 
-const struct dialect dialect_messages = {
+const struct wire wire_messages = {
     .name = "messages", .id_prefix = "msg_", .call_prefix = "toolu_", .begin = begin, .open_item = open_item,
     .add = add, .close_item = close_item, .end_choice = end_choice, .end = end, .broken = broken,
     .keep_alive = "event: ping\ndata: {\"type\":\"ping\"}\n\n", .whole = whole, .error = error,

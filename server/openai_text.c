@@ -214,7 +214,7 @@ static void broken(struct job *job, const struct refusal *why, struct buf *out)
     buf_add_text(out, "\n\ndata: [DONE]\n\n");
 }
 
-const struct dialect dialect_completions = {
+const struct wire wire_completions = {
     .name = "completions", .id_prefix = "cmpl_", .call_prefix = "call_", .begin = begin, .open_item = mark,
     .add = add, .close_item = mark, .end_choice = end_choice, .end = end, .broken = broken,
     .keep_alive = ": keep-alive\n\n", .whole = whole, .error = print_openai_error,

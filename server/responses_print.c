@@ -310,7 +310,7 @@ static void broken(struct job *job, const struct refusal *why, struct buf *out)
     response_event(job, out, "response.failed", "failed", why);
 }
 
-const struct dialect dialect_responses = {
+const struct wire wire_responses = {
     .name = "responses", .id_prefix = "resp_", .call_prefix = "call_", .begin = begin, .open_item = open_item,
     .add = add, .close_item = close_item, .end_choice = end_choice, .end = end, .broken = broken,
     .keep_alive = ": keep-alive\n\n", .whole = whole, .error = print_openai_error,
