@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/mem.h"
+#include "chat/reply.h"
 #include "server/route.h"
 #include "server/store.h"
 
@@ -27,6 +28,7 @@ luce_status server_open(struct server **out, luce_model *m, const struct server_
     s->http_params.user = s;
     s->model = m;
     s->info = luce_model_describe(m);
+    s->dialect = dialect_for((struct str){ s->info.chat_template, s->info.chat_template_bytes }, s->info.architecture);
     s->started = time(NULL);
     luce_status st = luce_engine_open(&s->engine, m, params->queue, err);
     if (!st) st = store_new(&s->store, err);

@@ -22,7 +22,7 @@ struct metrics {
     atomic_ulong requests, refused, streams, dropped;
 };
 
-struct chat_form;
+struct dialect;
 struct store;
 struct server {
     const struct server_params *params;
@@ -30,6 +30,7 @@ struct server {
     luce_engine *engine;
     const luce_model *model;
     luce_model_info info;
+    const struct dialect *dialect;  /* in which the model writes calls and reasoning */
     struct http *http;
     struct store *store;            /* of the Responses API */
     struct metrics metrics;
