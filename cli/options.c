@@ -102,6 +102,8 @@ static const struct option table[] = {
     { "chunk", 0, OPT_INT, AT(chunk), "0", "N", 0, 2048, LOADS,
       "prompt tokens of one step; 0: the device's choice" },
     { "model-name", 0, OPT_TEXT, AT(model_name), "luce", "NAME", 0, 0, FOR(SERVE), "the model's id in requests and replies" },
+    { "chat-template-file", 0, OPT_TEXT, AT(chat_template_file), NULL, "FILE", 0, 0, FOR(SERVE),
+      "a Jinja template in place of the model's own" },
     { "host", 0, OPT_TEXT, AT(host), "127.0.0.1", "ADDRESS", 0, 0, FOR(SERVE),
       "where to listen; others than the loopback should have --api-key" },
     { "port", 0, OPT_INT, AT(port), "8080", "N", 0, 65535, FOR(SERVE), "port to listen on; 0: a free one" },

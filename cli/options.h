@@ -33,7 +33,7 @@ struct options {
     bool tape, trace_ops, check, check_against_reference;
     bool json, special, bos, pieces, decode;
     /* serve */
-    const char *model_name, *host, *tls_cert, *tls_key;
+    const char *model_name, *host, *tls_cert, *tls_key, *chat_template_file;
     struct option_texts api_key;
     int64_t port, default_max_tokens, max_concurrency, queue, max_body_mib, keep_alive;
     bool no_cors, stream_usage;

@@ -42,7 +42,7 @@ static bool is_loopback(const char *host)
 static struct server_params params_of(const struct options *o, const char *path)
 {
     return (struct server_params){
-        .name = o->model_name, .path = path, .queue = (int)o->queue, .max_tokens = o->default_max_tokens,
+        .name = o->model_name, .path = path, .template_file = o->chat_template_file, .queue = (int)o->queue, .max_tokens = o->default_max_tokens,
         .temperature = o->temperature, .top_p = o->top_p, .top_k = o->top_k, .stream_usage = o->stream_usage,
         .http = { .host = o->host, .port = (int)o->port, .cert = o->tls_cert, .key = o->tls_key, .cors = !o->no_cors,
                   .keys = o->api_key.at, .n_keys = o->api_key.n, .body_bytes = (size_t)o->max_body_mib << 20,

@@ -91,6 +91,7 @@ bool messages_parse(struct server *s, struct ask *a, struct refusal *why)
     if (!json_is_array(messages) || json_array_size(messages) == 0)
         return refuse(why, 400, NULL, "messages", "messages: expected a list with at least one message");
     a->chat = true;
+    a->thinks_when_asked = true;
     a->messages = json_array();
     if (!take_system(a, json_object_get(a->body, "system"), why)) return false;
     json_array_foreach(messages, i, m) if (!take_message(a, m, why)) return false;

@@ -197,7 +197,8 @@ static void take_told(struct choice *c, const void *record)
     char *text = NULL;
     size_t n = 0;
     memcpy(t, record, sizeof *t);
-    if (!luce_detokenize(c->job->server->model, &t->id, 1, LUCE_RAW, &text, &n, &err)) luce_free(text);
+    unsigned flags = LUCE_RAW | (splitter_wants_special(c->splitter) ? LUCE_SPECIAL : 0u);
+    if (!luce_detokenize(c->job->server->model, &t->id, 1, flags, &text, &n, &err)) luce_free(text);
     c->raw_bytes += n;
     t->end = c->raw_bytes;
 }

@@ -32,6 +32,9 @@ struct script {
     bool flat, endless;
 };
 
+static const char chatml[] =
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 static struct script scripts[SCRIPTS];
 static int n_scripts;
 static int32_t end_id;
@@ -219,7 +222,7 @@ int main(int argc, char **argv)
     end_id = toy_token(toy, str_of("<|im_end|>"), TOKEN_CONTROL, 0);
     const char *form = json_string_value(json_object_get(all, "template"));
     add_scripts(toy, json_object_get(all, "scripts"));
-    luce_status st = write_model(argv[2], toy, form ? form : "{{ '<|im_start|>' }}", (int)number(all, "context", 4096), &err);
+    luce_status st = write_model(argv[2], toy, form ? form : chatml, (int)number(all, "context", 4096), &err);
     if (!st) st = serve(argv[2], all, &err);
     if (st) fprintf(stderr, "script_server: %s\n", err.text);
     return st != LUCE_OK;
