@@ -29,7 +29,7 @@ struct bench {
     uint64_t parameters;        /* of all weights; products: without embedding and head */
     uint64_t product_parameters;
     int depth, prompt_tokens, repeat;
-    struct bench_result result[BENCH_RESULTS_MAX];
+    struct bench_result result[BENCH_RESULTS_MAX];     /* the first is the load */
     int n_results;
 };
 

@@ -10,6 +10,8 @@
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_DEVICE_LOST = 70 };
 
 static const struct command commands[COMMAND_COUNT] = {
+    [COMMAND_SERVE] = { "serve", "[MODEL]", 0, 1, "answer requests over HTTP: the APIs of OpenAI and Anthropic",
+                        serve_run },
     [COMMAND_RUN] = { "run", "", 0, 0, "continue a prompt, or answer it with --chat", run_run },
     [COMMAND_CHAT] = { "chat", "", 0, 0, "talk with a model in the terminal", chat_run },
     [COMMAND_BENCH] = { "bench", "", 0, 0, "measure a model's speed beside the machine's limits", bench_run },
@@ -17,6 +19,7 @@ static const struct command commands[COMMAND_COUNT] = {
     [COMMAND_TOKENIZE] = { "tokenize", "[TEXT]", 0, 1, "turn text into token ids, or ids into text",
                            tokenize_run },
     [COMMAND_DEVICES] = { "devices", "", 0, 0, "list what models can run on here", devices_run },
+    [COMMAND_DOCTOR] = { "doctor", "[OP]", 0, 1, "check a device's kernels against their definitions", doctor_run },
 };
 
 static void help(struct buf *out)
@@ -50,6 +53,9 @@ static luce_status run_command(enum command_id id, int n, char **args, luce_erro
 
 static luce_status dispatch(int argc, char **argv, luce_error *err)
 {
+    const char *slash = strrchr(argv[0], '/');
+    if (!strcmp(slash ? slash + 1 : argv[0], "luce_server"))
+        return run_command(COMMAND_SERVE, argc - 1, argv + 1, err);
     if (argc < 2) return fail(err, LUCE_E_ARG, "no command; 'luce --help' lists them");
     bool version = !strcmp(argv[1], "--version");
     if (version || is_help(argv[1]) || !strcmp(argv[1], "help")) {

@@ -30,10 +30,9 @@ struct option {
 #define FOR(id) (1u << COMMAND_##id)
 #define AT(field) offsetof(struct options, field)
 #define SAMPLES (FOR(RUN) | FOR(CHAT))
-#define LOADS (SAMPLES | FOR(BENCH) | FOR(INSPECT))
-#define SPECULATES (SAMPLES | FOR(BENCH))
+#define LOADS (SAMPLES | FOR(BENCH) | FOR(INSPECT) | FOR(SERVE))
 static const struct option table[] = {
-    { "model", 'm', OPT_TEXT, AT(model), NULL, "FILE", 0, 0, SAMPLES | FOR(BENCH) | FOR(TOKENIZE),
+    { "model", 'm', OPT_TEXT, AT(model), NULL, "FILE", 0, 0, SAMPLES | FOR(BENCH) | FOR(TOKENIZE) | FOR(SERVE),
       "the model, a GGUF file (any part of a split one)" },
     { "file", 'f', OPT_TEXT, AT(file), NULL, "FILE", 0, 0, FOR(TOKENIZE) | FOR(RUN),
       "read the text from this file" },
@@ -58,6 +57,7 @@ static const struct option table[] = {
     { "repeat", 0, OPT_INT, AT(repeat), "5", "N", 1, 1000, FOR(BENCH), "least repetitions of a test" },
     { "only", 0, OPT_TEXTS, AT(only), NULL, "TEST", 0, 0, FOR(BENCH),
       "this test alone: decode, step or prefill (--spec: this set of prompts); may be given several times" },
+    { "all", 0, OPT_FLAG, AT(all), NULL, NULL, 0, 0, FOR(DOCTOR), "every case, not a fast subset" },
     { "tape", 0, OPT_FLAG, AT(tape), NULL, NULL, 0, 0, FOR(INSPECT), "print the ops that a step runs" },
     { "trace-ops", 0, OPT_FLAG, AT(trace_ops), NULL, NULL, 0, 0, FOR(INSPECT),
       "run a step op by op: time, bandwidth and a hash of each output" },
@@ -70,11 +70,11 @@ static const struct option table[] = {
       "the text to continue (inspect: the tokens of the step)" },
     { "chat", 0, OPT_FLAG, AT(chat), NULL, NULL, 0, 0, FOR(RUN), "put the prompt into the model's chat form" },
     { "system", 0, OPT_TEXT, AT(system), NULL, "TEXT", 0, 0, SAMPLES, "system text of a chat" },
-    { "max-tokens", 'n', OPT_INT, AT(max_tokens), "0", "N", 0, INT32_MAX, SAMPLES | FOR(BENCH),
-      "generate at most N tokens; 0: what the context leaves (bench --spec: 128)" },
-    { "temperature", 0, OPT_NUMBER, AT(temperature), "0", "T", 0, 100, SAMPLES, "0: always the likeliest token" },
-    { "top-k", 0, OPT_INT, AT(top_k), "0", "N", 0, INT32_MAX, SAMPLES, "draw from the N likeliest tokens; 0: off" },
-    { "top-p", 0, OPT_NUMBER, AT(top_p), "1", "P", 0, 1, SAMPLES,
+    { "max-tokens", 'n', OPT_INT, AT(max_tokens), "0", "N", 0, INT32_MAX, SAMPLES,
+      "generate at most N tokens; 0: what the context leaves" },
+    { "temperature", 0, OPT_NUMBER, AT(temperature), "0", "T", 0, 100, SAMPLES | FOR(SERVE), "0: always the likeliest token" },
+    { "top-k", 0, OPT_INT, AT(top_k), "0", "N", 0, INT32_MAX, SAMPLES | FOR(SERVE), "draw from the N likeliest tokens; 0: off" },
+    { "top-p", 0, OPT_NUMBER, AT(top_p), "1", "P", 0, 1, SAMPLES | FOR(SERVE),
       "draw from the likeliest tokens that make up P together; 1: off" },
     { "min-p", 0, OPT_NUMBER, AT(min_p), "0", "P", 0, 1, SAMPLES,
       "draw from tokens at least P times as likely as the likeliest; 0: off" },
@@ -86,7 +86,7 @@ static const struct option table[] = {
       "subtract X for each time that a token was seen" },
     { "penalty-window", 0, OPT_INT, AT(penalty_window), "256", "N", 1, INT32_MAX, SAMPLES,
       "tokens back that penalties see, prompt included" },
-    { "seed", 's', OPT_INT, AT(seed), "-1", "N", -1, 9007199254740991, SAMPLES,
+    { "seed", 's', OPT_INT, AT(seed), "-1", "N", -1, 9007199254740991, SAMPLES | FOR(DOCTOR),
       "the same seed gives the same text; -1: a random one" },
     { "stop", 0, OPT_TEXTS, AT(stop), NULL, "TEXT", 0, 0, SAMPLES, "end before this text; may be given 16 times" },
     { "ignore-end", 0, OPT_FLAG, AT(ignore_end), NULL, NULL, 0, 0, SAMPLES, "go on after the model's end token" },
@@ -104,8 +104,8 @@ static const struct option table[] = {
       "--spec scripted: tokens of each guess that are right, on average; all guesses are checked" },
     { "prompts", 0, OPT_TEXT, AT(prompts), "bench/prompts", "FOLDER", 0, 0, FOR(BENCH),
       "prompt sets of --spec" },
-    { "device", 'd', OPT_TEXT, AT(device), "auto", "ID", 0, 0, LOADS, "where to run; 'luce devices' lists ids" },
-    { "threads", 't', OPT_INT, AT(threads), "0", "N", 0, 1024, LOADS | FOR(DEVICES),
+    { "device", 'd', OPT_TEXT, AT(device), "auto", "ID", 0, 0, LOADS | FOR(DOCTOR), "where to run; 'luce devices' lists ids" },
+    { "threads", 't', OPT_INT, AT(threads), "0", "N", 0, 1024, LOADS | FOR(DEVICES) | FOR(DOCTOR),
       "threads of the CPU; 0: what the machine has" },
     { "context", 'c', OPT_INT, AT(context), "0", "N", 0, INT32_MAX, LOADS,
       "most positions of a text; 0: the model's, or what fits" },
@@ -114,6 +114,25 @@ static const struct option table[] = {
     { "cache-type-v", 0, OPT_TEXT, AT(cache_type_v), "f16", "TYPE", 0, 0, LOADS, "format of values in the cache" },
     { "chunk", 0, OPT_INT, AT(chunk), "0", "N", 0, 2048, LOADS,
       "prompt tokens of one step; 0: the device's choice" },
+    { "model-name", 0, OPT_TEXT, AT(model_name), "luce", "NAME", 0, 0, FOR(SERVE), "the model's id in requests and replies" },
+    { "chat-template-file", 0, OPT_TEXT, AT(chat_template_file), NULL, "FILE", 0, 0, FOR(SERVE),
+      "a Jinja template in place of the model's own" },
+    { "host", 0, OPT_TEXT, AT(host), "127.0.0.1", "ADDRESS", 0, 0, FOR(SERVE),
+      "where to listen; others than the loopback should have --api-key" },
+    { "port", 0, OPT_INT, AT(port), "8080", "N", 0, 65535, FOR(SERVE), "port to listen on; 0: a free one" },
+    { "api-key", 0, OPT_TEXTS, AT(api_key), NULL, "KEY", 0, 0, FOR(SERVE),
+      "ask for this key on every route but /health; may be given several times" },
+    { "no-cors", 0, OPT_FLAG, AT(no_cors), NULL, NULL, 0, 0, FOR(SERVE), "send no CORS headers: pages of other sites are shut out" },
+    { "tls-cert", 0, OPT_TEXT, AT(tls_cert), NULL, "FILE", 0, 0, FOR(SERVE), "speak HTTPS with this certificate (PEM)" },
+    { "tls-key", 0, OPT_TEXT, AT(tls_key), NULL, "FILE", 0, 0, FOR(SERVE), "the key of the certificate (PEM)" },
+    { "default-max-tokens", 0, OPT_INT, AT(default_max_tokens), "0", "N", 0, INT32_MAX, FOR(SERVE),
+      "tokens of an answer when the request does not say; 0: what the context leaves" },
+    { "max-concurrency", 0, OPT_INT, AT(max_concurrency), "4", "N", 1, 64, FOR(SERVE), "requests that run at once" },
+    { "queue", 0, OPT_INT, AT(queue), "32", "N", 0, 100000, FOR(SERVE), "requests that may wait; more get status 429" },
+    { "max-body-mib", 0, OPT_INT, AT(max_body_mib), "64", "N", 1, 1024, FOR(SERVE), "largest body of a request" },
+    { "keep-alive", 0, OPT_INT, AT(keep_alive), "4", "SECONDS", 1, 60, FOR(SERVE), "longest silence in a stream" },
+    { "stream-usage", 0, OPT_FLAG, AT(stream_usage), NULL, NULL, 0, 0, FOR(SERVE),
+      "end every stream with its usage, also when the request does not ask" },
 };
 enum { N_OPTIONS = sizeof table / sizeof *table, NAME_MAX_BYTES = 64 };
 

@@ -34,14 +34,20 @@ struct options {
     bool chat, ignore_end, timings;
     int64_t depth, prompt_tokens, repeat;
     int64_t width;                  /* rows of the step that is shown */
+    bool all;                       /* every case */
     bool tape, trace_ops, check, check_against_reference;
     bool json, special, bos, pieces, decode;
+    /* serve */
+    const char *model_name, *host, *tls_cert, *tls_key, *chat_template_file;
+    struct option_texts api_key;
+    int64_t port, default_max_tokens, max_concurrency, queue, max_body_mib, keep_alive;
+    bool no_cors, stream_usage;
     char **operands;                /* what is not an option, in order */
     int n_operands;
 };
 
 enum command_id {
-    COMMAND_RUN, COMMAND_CHAT, COMMAND_BENCH, COMMAND_INSPECT, COMMAND_TOKENIZE, COMMAND_DEVICES, COMMAND_COUNT
+    COMMAND_SERVE, COMMAND_RUN, COMMAND_CHAT, COMMAND_BENCH, COMMAND_INSPECT, COMMAND_TOKENIZE, COMMAND_DEVICES, COMMAND_COUNT
 };
 
 /* One row per command. */
@@ -67,11 +73,13 @@ void options_help(struct buf *out, enum command_id id, const struct command *com
 luce_status output_write(const struct buf *text, luce_error *err);
 
 /* The commands, each in its file; see struct command. */
+luce_status serve_run(const struct options *o, luce_error *err);
 luce_status run_run(const struct options *o, luce_error *err);
 luce_status chat_run(const struct options *o, luce_error *err);
 luce_status bench_run(const struct options *o, luce_error *err);
 luce_status inspect_run(const struct options *o, luce_error *err);
 luce_status tokenize_run(const struct options *o, luce_error *err);
 luce_status devices_run(const struct options *o, luce_error *err);
+luce_status doctor_run(const struct options *o, luce_error *err);
 
 #endif

@@ -64,6 +64,7 @@ static luce_status open_all(luce_model *m, const luce_model_params *p, luce_erro
     if (st || p->check_only) {
         struct load_plan plan;
         if (!st) st = runner_plan(model, &load, &plan, err);
+        if (!st && !model->synthetic) st = model_check_weights(model, err);
         model_close(model);
         return st;
     }

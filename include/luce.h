@@ -52,7 +52,8 @@ typedef struct {
     const char *draft_path;     /* the drafter's file, for those that need one */
     int draft_max;              /* most guessed tokens of a step, 1 to 63; 0: the drafter's own */
     int draft_block_size;       /* positions of a guessed block: it reaches one less ahead; 0: likewise */
-    bool check_only;            /* refuse what would be refused, then close: nothing is claimed */
+    bool check_only;            /* refuse what would be refused, weights that are not finite included, then
+                                   close: nothing is claimed */
     /* Told the share of the load that is done; false cancels. May be NULL. */
     bool (*progress)(void *user, double share);
     void *user;

@@ -109,6 +109,9 @@ void model_close(struct model *m);                 /* NULL is fine */
 /* The longest context that this model will be used with (at most c.context, which it lowers). Longrope
  * models choose their frequencies by it, so it comes before the upload. LUCE_E_ARG names the limit. */
 luce_status model_limit_context(struct model *m, int positions, luce_error *err);
+/* Reads all weights and refuses one that holds values or scales that are not finite (LUCE_E_FORMAT, with
+ * the tensor's name). Until the upload; as long as reading the file takes. */
+luce_status model_check_weights(const struct model *m, luce_error *err);
 
 struct record {                 /* what model_record gives */
     struct val logits;          /* [out, vocab], kept */

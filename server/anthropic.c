@@ -1,6 +1,5 @@
 /* server/anthropic.c - POST /v1/messages and its count_tokens: the request, the reply, the stream. */
-#include <stdlib.h>
-
+#include "base/mem.h"
 #include "server/print.h"
 #include "server/route.h"
 
@@ -32,7 +31,7 @@ static void add_call(json_t *calls, const json_t *block)
     json_t *input = json_object_get(block, "input");
     char *text = json_is_string(input) ? NULL : json_dumps(input, JSON_COMPACT);
     json_t *arguments = json_is_string(input) ? json_incref(input) : json_string(text ? text : "{}");
-    free(text);
+    mem_free(text);
     json_t *function = json_object(), *call = json_object();
     json_object_set(function, "name", json_object_get(block, "name"));
     json_object_set_new(function, "arguments", arguments);
@@ -92,6 +91,7 @@ bool messages_parse(struct server *s, struct ask *a, struct refusal *why)
     if (!json_is_array(messages) || json_array_size(messages) == 0)
         return refuse(why, 400, NULL, "messages", "messages: expected a list with at least one message");
     a->chat = true;
+    a->thinks_when_asked = true;
     a->messages = json_array();
     if (!take_system(a, json_object_get(a->body, "system"), why)) return false;
     json_array_foreach(messages, i, m) if (!take_message(a, m, why)) return false;
@@ -107,7 +107,7 @@ bool count_post(struct server *s, struct exchange *x, struct refusal *why)
     if (good) {
         struct json j;
         json_begin(&j, &x->reply);
-        json_object(&j);
+        json_open_object(&j);
         put_int(&j, "input_tokens", (int64_t)ask.prompts[0].n);
         json_close(&j);
     }
@@ -120,7 +120,7 @@ static void put_usage(struct json *j, const struct job *job, bool ended)
 {
     struct usage u = job_usage(job);
     json_key(j, "usage");
-    json_object(j);
+    json_open_object(j);
     put_int(j, "input_tokens", u.prompt - u.cached);
     put_int(j, "cache_read_input_tokens", u.cached);
     put_int(j, "cache_creation_input_tokens", 0);
@@ -143,7 +143,7 @@ static void put_head(struct json *j, const struct job *job)
     put_text(j, "role", "assistant");
     put_text(j, "model", job->server->params->name);
     json_key(j, "content");
-    json_array(j);
+    json_open_array(j);
 }
 
 /* A call's arguments as an object. */
@@ -164,7 +164,7 @@ static void put_block(struct json *j, const struct item *i, bool filled)
 {
     struct str text = filled ? str_in(&i->text) : str_of("");
     static const char *const types[] = { "text", "thinking", "tool_use" };
-    json_object(j);
+    json_open_object(j);
     put_text(j, "type", types[i->kind]);
     if (i->kind == ITEM_TEXT) put_str(j, "text", text);
     if (i->kind == ITEM_REASONING) {
@@ -175,7 +175,7 @@ static void put_block(struct json *j, const struct item *i, bool filled)
         put_text(j, "id", i->id);
         put_str(j, "name", str_in(&i->name));
         if (filled) put_input(j, i);
-        else json_key(j, "input"), json_object(j), json_close(j);
+        else json_key(j, "input"), json_open_object(j), json_close(j);
     }
     json_close(j);
 }
@@ -186,7 +186,7 @@ static void whole(struct job *job, struct buf *out)
     static const struct item nothing = { .kind = ITEM_TEXT };
     struct json j;
     json_begin(&j, out);
-    json_object(&j);
+    json_open_object(&j);
     put_head(&j, job);
     for (int i = 0; i < c->n_items; i++) put_block(&j, &c->items[i], true);
     if (c->n_items == 0) put_block(&j, &nothing, true);
@@ -208,14 +208,14 @@ static void begin(struct job *job, struct buf *out)
     struct json j;
     event(&j, out, "message_start");
     json_key(&j, "message");
-    json_object(&j);
+    json_open_object(&j);
     put_head(&j, job);
     json_close(&j);
     put_stop(&j, NULL);
     put_usage(&j, job, false);
     json_close(&j);
     event_end(&j);
-    buf_add_text(out, dialect_messages.keep_alive);
+    buf_add_text(out, wire_messages.keep_alive);
 }
 
 static void open_item(struct job *job, struct choice *c, struct item *i, struct buf *out)
@@ -236,7 +236,7 @@ static void delta(const struct choice *c, const struct item *i, const char *type
     event(&j, out, "content_block_delta");
     put_int(&j, "index", i - c->items);
     json_key(&j, "delta");
-    json_object(&j);
+    json_open_object(&j);
     put_text(&j, "type", type);
     put_str(&j, key, text);
     json_close(&j);
@@ -275,7 +275,7 @@ static void end(struct job *job, struct buf *out)
     struct json j;
     event(&j, out, "message_delta");
     json_key(&j, "delta");
-    json_object(&j);
+    json_open_object(&j);
     put_stop(&j, &job->choice[0]);
     json_close(&j);
     put_usage(&j, job, true);
@@ -289,7 +289,7 @@ static void put_error(struct json *j, const struct refusal *why)
     int s = why->status;
     put_text(j, "type", "error");
     json_key(j, "error");
-    json_object(j);
+    json_open_object(j);
     put_text(j, "type", s == 401 ? "authentication_error" : s == 404 ? "not_found_error" : s == 413 ? "request_too_large"
                       : s == 429 ? "rate_limit_error" : s == 503 ? "overloaded_error" : s < 500 ? "invalid_request_error"
                       : "api_error");
@@ -312,13 +312,13 @@ static void error(const struct refusal *why, struct buf *out)
     char id[48];
     make_id(id, sizeof id, "req_");
     json_begin(&j, out);
-    json_object(&j);
+    json_open_object(&j);
     put_error(&j, why);
     put_text(&j, "request_id", id);
     json_close(&j);
 }
 
-const struct dialect dialect_messages = {
+const struct wire wire_messages = {
     .name = "messages", .id_prefix = "msg_", .call_prefix = "toolu_", .begin = begin, .open_item = open_item,
     .add = add, .close_item = close_item, .end_choice = end_choice, .end = end, .broken = broken,
     .keep_alive = "event: ping\ndata: {\"type\":\"ping\"}\n\n", .whole = whole, .error = error,

@@ -51,6 +51,7 @@ struct ask {
     int top_logprobs;
     bool one_call;                  /* parallel_tool_calls: false */
     bool store;                     /* Responses: keep it for previous_response_id */
+    bool thinks_when_asked;         /* reasoning is off unless the request turns it on */
     bool begins_in_reasoning;       /* the prompt opened it */
     const char *note;               /* something was left out; static */
 };

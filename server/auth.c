@@ -2,6 +2,7 @@
  * that does not depend on where it differs. */
 #include <arpa/inet.h>
 #include <string.h>
+#include <strings.h>
 
 #include "server/inside_http.h"
 

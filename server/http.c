@@ -1,8 +1,10 @@
 /* server/http.c - see http.h. A connection that waits for a worker or for the engine is suspended, so that
  * it costs its buffers only; the library does not watch a suspended socket, so watch.c does. */
+#define _GNU_SOURCE
 #include "server/inside_http.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <netdb.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -16,7 +18,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-enum { BLOCK_BYTES = 8 << 10, WORK_QUEUE = 4096 };
+enum { DRAINED_BYTES = 1 << 28, BLOCK_BYTES = 8 << 10, WORK_QUEUE = 4096 };
 
 bool connection_sleep(struct connection *c)
 {
@@ -178,8 +180,9 @@ static enum MHD_Result check_head(struct connection *c, bool *refused)
     int status = auth_check(h->params, c->mhd, x->path, &x->trusted);
     if (status) return refuse(c, status, "an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY");
     const char *length = MHD_lookup_connection_value(c->mhd, MHD_HEADER_KIND, "Content-Length");
-    if (length && strtoull(length, NULL, 10) > h->params->body_bytes)
-        return refuse(c, 413, "the body is larger than the server takes");
+    unsigned long long bytes = length ? strtoull(length, NULL, 10) : 0;
+    c->refused_body = bytes > h->params->body_bytes;        /* a client that sends does not listen: let it finish */
+    if (bytes > DRAINED_BYTES && c->refused_body) return refuse(c, 413, "the body is larger than the server takes");
     *refused = false;
     return MHD_YES;
 }
@@ -221,6 +224,7 @@ static enum MHD_Result continue_work(struct connection *c)
     pthread_mutex_lock(&c->lock);
     c->woken = false;
     pthread_mutex_unlock(&c->lock);
+    if (x->later && atomic_load(&c->half_closed)) return MHD_NO;
     while (x->later && !x->source->pull(x->context, &x->reply, 0)) {
         if (atomic_load(&c->left) || atomic_load(&c->http->stopping)) return MHD_NO;
         pthread_mutex_lock(&c->lock);

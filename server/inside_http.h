@@ -28,7 +28,8 @@ struct connection {
     pthread_mutex_t lock;           /* guards what follows, and who suspends or resumes */
     enum connection_state state;
     bool suspended, woken;
-    atomic_bool left;
+    atomic_bool left;               /* nobody reads */
+    atomic_bool half_closed;        /* nothing more will come from the client; it may still read */
     uint64_t started_ns, last_ns;   /* of the request; of the last bytes of the stream */
     struct connection *before, *after;      /* in http.all */
     char *path;

@@ -148,7 +148,7 @@ void job_close_item(struct choice *c, struct buf *out)
     struct item *i = open_last(c);
     if (!i) return;
     i->closed = true;
-    if (c->job->ask.stream) c->job->dialect->close_item(c->job, c, i, out);
+    if (c->job->ask.stream) c->job->wire->close_item(c->job, c, i, out);
 }
 
 static struct item *open_item(struct choice *c, enum item_kind kind, const char *prefix, struct str name, bool custom,
@@ -163,13 +163,13 @@ static struct item *open_item(struct choice *c, enum item_kind kind, const char 
     make_id(i->id, sizeof i->id, prefix);
     i->custom = custom;
     buf_add(&i->name, name.at, name.len);
-    if (c->job->ask.stream) c->job->dialect->open_item(c->job, c, i, out);
+    if (c->job->ask.stream) c->job->wire->open_item(c->job, c, i, out);
     return i;
 }
 
 void job_open_call(struct choice *c, struct str name, bool custom, struct buf *out)
 {
-    open_item(c, ITEM_CALL, c->job->dialect->call_prefix, name, custom, out);
+    open_item(c, ITEM_CALL, c->job->wire->call_prefix, name, custom, out);
 }
 
 void job_add(struct choice *c, enum item_kind kind, struct str text, struct buf *out)
@@ -180,7 +180,7 @@ void job_add(struct choice *c, enum item_kind kind, struct str text, struct buf 
     if (!i) return;
     buf_add(&i->text, text.at, text.len);
     if (kind != ITEM_REASONING) c->has_content = true;
-    if (c->job->ask.stream) c->job->dialect->add(c->job, c, i, text, out);
+    if (c->job->ask.stream) c->job->wire->add(c->job, c, i, text, out);
 }
 
 static void take_told(struct choice *c, const void *record)
@@ -197,7 +197,8 @@ static void take_told(struct choice *c, const void *record)
     char *text = NULL;
     size_t n = 0;
     memcpy(t, record, sizeof *t);
-    if (!luce_detokenize(c->job->server->model, &t->id, 1, LUCE_RAW, &text, &n, &err)) luce_free(text);
+    unsigned flags = LUCE_RAW | (splitter_wants_special(c->splitter) ? LUCE_SPECIAL : 0u);
+    if (!luce_detokenize(c->job->server->model, &t->id, 1, flags, &text, &n, &err)) luce_free(text);
     c->raw_bytes += n;
     t->end = c->raw_bytes;
 }
@@ -236,7 +237,7 @@ static void end_choice(struct choice *c, struct buf *out)
     c->finish = cut ? FINISH_LENGTH : calls ? FINISH_CALLS : c->engine_finish == LUCE_FINISH_STOP ? FINISH_STOP : FINISH_END;
     job_close_item(c, out);
     c->ended = true;
-    if (j->ask.stream) j->dialect->end_choice(j, c, out);
+    if (j->ask.stream) j->wire->end_choice(j, c, out);
 }
 
 /* Why the job cannot go on, after a choice ended; false: it can. */
@@ -283,16 +284,16 @@ static bool pull_stream(void *context, struct buf *out, int silent_ms)
 {
     struct job *j = context;
     struct refusal why;
-    if (!j->begun) j->dialect->begin(j, out);
+    if (!j->begun) j->wire->begin(j, out);
     j->begun = true;
     bool all = print_new(j, out, &why);
     if (why.status) {
         cancel_all(j);
-        j->dialect->broken(j, &why, out);
+        j->wire->broken(j, &why, out);
     } else if (all) {
-        j->dialect->end(j, out);
+        j->wire->end(j, out);
     } else if (out->len == 0 && silent_ms >= j->server->http_params.keep_alive_ms) {
-        buf_add_text(out, j->dialect->keep_alive);
+        buf_add_text(out, j->wire->keep_alive);
     }
     j->finished = all || why.status;
     return j->finished;
@@ -307,10 +308,10 @@ static bool pull_whole(void *context, struct buf *out, int silent_ms)
     buf_clear(out);
     if (why.status) {
         cancel_all(j);
-        j->dialect->error(&why, out);
+        j->wire->error(&why, out);
         j->exchange->status = why.status;
     } else if (all) {
-        j->dialect->whole(j, out);
+        j->wire->whole(j, out);
     }
     j->finished = all || why.status;
     return j->finished;
@@ -346,7 +347,7 @@ static bool fit(const struct job *j, const struct prompt *p, int *max_tokens, st
     int64_t left = (int64_t)context - (int64_t)p->n, wanted = j->ask.max_tokens;
     *max_tokens = (int)(wanted && wanted < left ? wanted : left);
     if (left >= 1) return true;
-    if (j->dialect == &dialect_messages)
+    if (j->wire == &wire_messages)
         return refuse(why, 400, "context_length_exceeded", "messages", "prompt is too long: %zu tokens > %d maximum",
                       p->n, context - 1);
     int64_t asked = wanted ? wanted : 1;
@@ -399,7 +400,7 @@ static bool submit(struct job *j, struct refusal *why)
     return good;
 }
 
-bool job_start(struct server *s, struct exchange *x, const struct dialect *d, struct ask *ask, json_t *input,
+bool job_start(struct server *s, struct exchange *x, const struct wire *d, struct ask *ask, json_t *input,
                struct refusal *why)
 {
     struct job *j = mem_zero(sizeof *j);
@@ -408,7 +409,7 @@ bool job_start(struct server *s, struct exchange *x, const struct dialect *d, st
         return refuse(why, 503, NULL, NULL, "out of memory for the request");
     }
     atomic_fetch_add(&s->jobs, 1);
-    *j = (struct job){ .server = s, .dialect = d, .ask = *ask, .connection = x->connection, .holders = 1,
+    *j = (struct job){ .server = s, .wire = d, .ask = *ask, .connection = x->connection, .holders = 1,
                        .created = time(NULL), .input = input, .exchange = x };
     /* The arrays of the sampling are inside the ask, which has moved. */
     j->ask.sampling.bias_id = j->ask.bias_id;

@@ -66,7 +66,7 @@ struct usage {
     double prompt_ms, decode_ms;
 };
 
-struct dialect {
+struct wire {
     const char *name;
     const char *id_prefix;          /* of the reply */
     const char *call_prefix;        /* of calls, followed by hex digits */
@@ -88,7 +88,7 @@ struct dialect {
 
 struct job {
     struct server *server;
-    const struct dialect *dialect;
+    const struct wire *wire;
     struct ask ask;
     struct exchange *exchange;      /* the printing side */
     struct choice *choice;
@@ -107,7 +107,7 @@ struct job {
 };
 
 /* Renders, tokenises, checks, submits, and makes *x the reply. Takes what *ask holds. False: refused. */
-bool job_start(struct server *s, struct exchange *x, const struct dialect *d, struct ask *ask, json_t *input,
+bool job_start(struct server *s, struct exchange *x, const struct wire *d, struct ask *ask, json_t *input,
                struct refusal *why);
 struct usage job_usage(const struct job *j);
 /* The splitter hands over what it found. */
@@ -122,6 +122,6 @@ bool render_chat(const struct server *s, struct ask *a, struct refusal *why);
 /* One prompt of plain text. */
 bool add_prompt(const struct server *s, struct ask *a, const luce_text *text, struct refusal *why);
 
-extern const struct dialect dialect_chat, dialect_completions, dialect_messages, dialect_responses;
+extern const struct wire wire_chat, wire_completions, wire_messages, wire_responses;
 
 #endif

@@ -52,16 +52,16 @@ static void put_usage(struct json *j, const struct job *job)
 {
     struct usage u = job_usage(job);
     json_key(j, "usage");
-    json_object(j);
+    json_open_object(j);
     put_int(j, "prompt_tokens", u.prompt);
     put_int(j, "completion_tokens", u.generated);
     put_int(j, "total_tokens", u.prompt + u.generated);
     json_key(j, "prompt_tokens_details");
-    json_object(j);
+    json_open_object(j);
     put_int(j, "cached_tokens", u.cached);
     json_close(j);
     json_key(j, "completion_tokens_details");
-    json_object(j);
+    json_open_object(j);
     put_int(j, "reasoning_tokens", u.reasoning);
     json_close(j);
     put_timings(j, job);
@@ -85,15 +85,15 @@ static void put_reasoning(struct json *j, struct str text)
 static void put_calls(struct json *j, const struct choice *c)
 {
     json_key(j, "tool_calls");
-    json_array(j);
+    json_open_array(j);
     for (int i = 0; i < c->n_items; i++) {
         const struct item *call = &c->items[i];
         if (call->kind != ITEM_CALL) continue;
-        json_object(j);
+        json_open_object(j);
         put_text(j, "id", call->id);
         put_text(j, "type", "function");
         json_key(j, "function");
-        json_object(j);
+        json_open_object(j);
         put_str(j, "name", str_in(&call->name));
         put_str(j, "arguments", str_in(&call->text));
         json_close(j);
@@ -108,18 +108,18 @@ static void put_choice(struct json *j, struct choice *c)
     int calls = count_items(c, ITEM_CALL);
     join_items(c, ITEM_TEXT, &text);
     join_items(c, ITEM_REASONING, &reasoning);
-    json_object(j);
+    json_open_object(j);
     put_int(j, "index", c->index);
     json_key(j, "message");
-    json_object(j);
+    json_open_object(j);
     put_text(j, "role", "assistant");
     if (text.len || !calls) put_str(j, "content", str_in(&text));
     else put_text(j, "content", NULL);
     if (reasoning.len) {
         put_reasoning(j, str_in(&reasoning));
         json_key(j, "reasoning_details");
-        json_array(j);
-        json_object(j);
+        json_open_array(j);
+        json_open_object(j);
         put_text(j, "type", "reasoning.text");
         put_str(j, "text", str_in(&reasoning));
         json_close(j);
@@ -138,10 +138,10 @@ static void whole(struct job *job, struct buf *out)
 {
     struct json j;
     json_begin(&j, out);
-    json_object(&j);
+    json_open_object(&j);
     put_head(&j, job, "chat.completion");
     json_key(&j, "choices");
-    json_array(&j);
+    json_open_array(&j);
     for (int i = 0; i < job->n_choices; i++) put_choice(&j, &job->choice[i]);
     json_close(&j);
     put_usage(&j, job);
@@ -155,11 +155,11 @@ static void chunk_begin(struct json *j, const struct job *job, int index, struct
     event_begin(j, out, NULL);
     put_head(j, job, "chat.completion.chunk");
     json_key(j, "choices");
-    json_array(j);
-    json_object(j);
+    json_open_array(j);
+    json_open_object(j);
     put_int(j, "index", index);
     json_key(j, "delta");
-    json_object(j);
+    json_open_object(j);
 }
 
 static void chunk_end(struct json *j, struct choice *c, const char *finish)
@@ -195,13 +195,13 @@ static void open_item(struct job *job, struct choice *c, struct item *i, struct 
     if (i->kind != ITEM_CALL) return;
     chunk_begin(&j, job, c->index, out);
     json_key(&j, "tool_calls");
-    json_array(&j);
-    json_object(&j);
+    json_open_array(&j);
+    json_open_object(&j);
     put_int(&j, "index", call_index(c, i));
     put_text(&j, "id", i->id);
     put_text(&j, "type", "function");
     json_key(&j, "function");
-    json_object(&j);
+    json_open_object(&j);
     put_str(&j, "name", str_in(&i->name));
     put_text(&j, "arguments", "");
     json_close(&j);
@@ -218,11 +218,11 @@ static void add(struct job *job, struct choice *c, struct item *i, struct str te
     if (i->kind == ITEM_REASONING) put_reasoning(&j, text);
     if (i->kind == ITEM_CALL) {
         json_key(&j, "tool_calls");
-        json_array(&j);
-        json_object(&j);
+        json_open_array(&j);
+        json_open_object(&j);
         put_int(&j, "index", call_index(c, i));
         json_key(&j, "function");
-        json_object(&j);
+        json_open_object(&j);
         put_str(&j, "arguments", text);
         json_close(&j);
         json_close(&j);
@@ -250,7 +250,7 @@ static void end(struct job *job, struct buf *out)
         event_begin(&j, out, NULL);
         put_head(&j, job, "chat.completion.chunk");
         json_key(&j, "choices");
-        json_array(&j);
+        json_open_array(&j);
         json_close(&j);
         put_usage(&j, job);
         event_end(&j);
@@ -266,7 +266,7 @@ static void broken(struct job *job, const struct refusal *why, struct buf *out)
     buf_add_text(out, "\n\ndata: [DONE]\n\n");
 }
 
-const struct dialect dialect_chat = {
+const struct wire wire_chat = {
     .name = "chat", .id_prefix = "chatcmpl_", .call_prefix = "call_", .begin = begin, .open_item = open_item,
     .add = add, .close_item = close_item, .end_choice = end_choice, .end = end, .broken = broken,
     .keep_alive = ": keep-alive\n\n", .whole = whole, .error = print_openai_error,

@@ -73,7 +73,7 @@ static void put_token_text(struct json *j, const struct job *job, int32_t id)
 
 static void put_top(struct json *j, const struct job *job, const struct told *t)
 {
-    json_object(j);
+    json_open_object(j);
     for (int k = 0; k < t->n_top; k++) {
         struct buf text = { 0 };
         token_text(job, t->top_id[k], &text);
@@ -88,10 +88,10 @@ static void put_logprobs(struct json *j, struct choice *c)
 {
     static const char *const lists[] = { "tokens", "token_logprobs", "top_logprobs", "text_offset" };
     json_key(j, "logprobs");
-    json_object(j);
+    json_open_object(j);
     for (int l = 0; l < 4; l++) {
         json_key(j, lists[l]);
-        json_array(j);
+        json_open_array(j);
         for (int i = c->n_printed; i < c->n_covered; i++) {
             const struct told *t = &c->told[i];
             if (l == 0) put_token_text(j, c->job, t->id);
@@ -108,7 +108,7 @@ static void put_logprobs(struct json *j, struct choice *c)
 static void put_choice(struct json *j, struct choice *c, struct str text, bool ended)
 {
     static const char *const names[] = { "stop", "stop", "length", "stop" };
-    json_object(j);
+    json_open_object(j);
     put_int(j, "index", c->index);
     put_str(j, "text", text);
     if (c->job->ask.logprobs) put_logprobs(j, c);
@@ -124,19 +124,19 @@ static void put_head(struct json *j, const struct job *job)
     put_int(j, "created", job->created);
     put_text(j, "model", job->server->params->name);
     json_key(j, "choices");
-    json_array(j);
+    json_open_array(j);
 }
 
 static void put_usage(struct json *j, const struct job *job)
 {
     struct usage u = job_usage(job);
     json_key(j, "usage");
-    json_object(j);
+    json_open_object(j);
     put_int(j, "prompt_tokens", u.prompt);
     put_int(j, "completion_tokens", u.generated);
     put_int(j, "total_tokens", u.prompt + u.generated);
     json_key(j, "prompt_tokens_details");
-    json_object(j);
+    json_open_object(j);
     put_int(j, "cached_tokens", u.cached);
     json_close(j);
     put_timings(j, job);
@@ -147,7 +147,7 @@ static void whole(struct job *job, struct buf *out)
 {
     struct json j;
     json_begin(&j, out);
-    json_object(&j);
+    json_open_object(&j);
     put_head(&j, job);
     for (int i = 0; i < job->n_choices; i++) {
         struct buf text = { 0 };
@@ -214,7 +214,7 @@ static void broken(struct job *job, const struct refusal *why, struct buf *out)
     buf_add_text(out, "\n\ndata: [DONE]\n\n");
 }
 
-const struct dialect dialect_completions = {
+const struct wire wire_completions = {
     .name = "completions", .id_prefix = "cmpl_", .call_prefix = "call_", .begin = begin, .open_item = mark,
     .add = add, .close_item = mark, .end_choice = end_choice, .end = end, .broken = broken,
     .keep_alive = ": keep-alive\n\n", .whole = whole, .error = print_openai_error,

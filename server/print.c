@@ -8,7 +8,7 @@ void put_text(struct json *j, const char *key, const char *text)
 {
     json_key(j, key);
     if (text) json_text(j, text);
-    else json_null(j);
+    else json_put_null(j);
 }
 
 void put_str(struct json *j, const char *key, struct str text)
@@ -47,7 +47,7 @@ void put_tree(struct json *j, const char *key, const json_t *tree)
     json_key(j, key);
     if (tree) json_dump_callback(tree, add_dump, &text, JSON_COMPACT | JSON_ENCODE_ANY);
     if (text.len) json_raw(j, str_in(&text));
-    else json_null(j);
+    else json_put_null(j);
     buf_drop(&text);
 }
 
@@ -67,7 +67,7 @@ void put_timings(struct json *j, const struct job *job)
     put_number(j, "accept_rate", 0);
     put_bool(j, "spec_decode_ran", false);
     json_key(j, "timings");
-    json_object(j);
+    json_open_object(j);
     put_number(j, "prefill_ms", tenth(u.prompt_ms));
     put_number(j, "decode_ms", tenth(u.decode_ms));
     put_number(j, "decode_tokens_per_sec", u.decode_ms > 0 ? tenth((double)(u.generated - 1) * 1e3 / u.decode_ms) : 0);
@@ -83,9 +83,9 @@ void print_openai_error(const struct refusal *why, struct buf *out)
 {
     struct json j;
     json_begin(&j, out);
-    json_object(&j);
+    json_open_object(&j);
     json_key(&j, "error");
-    json_object(&j);
+    json_open_object(&j);
     put_text(&j, "message", why->text);
     put_text(&j, "type", why->status == 401 ? "authentication_error" : why->status == 429 ? "rate_limit_error"
                          : why->status < 500 ? "invalid_request_error" : "server_error");
@@ -100,7 +100,7 @@ void event_begin(struct json *j, struct buf *out, const char *event)
     if (event) buf_printf(out, "event: %s\n", event);
     buf_add_text(out, "data: ");
     json_begin(j, out);
-    json_object(j);
+    json_open_object(j);
 }
 
 void event_end(struct json *j)
@@ -118,7 +118,7 @@ static void put_token(struct json *j, struct choice *c, int32_t id, float logpro
     put_str(j, "token", (struct str){ text ? text : "", n });
     put_number(j, "logprob", (double)logprob < -9999 ? -9999 : (double)logprob);
     json_key(j, "bytes");
-    json_array(j);
+    json_open_array(j);
     for (size_t i = 0; i < n; i++) json_int(j, (unsigned char)text[i]);
     json_close(j);
     luce_free(text);
@@ -127,17 +127,17 @@ static void put_token(struct json *j, struct choice *c, int32_t id, float logpro
 void put_chat_logprobs(struct json *j, struct choice *c)
 {
     json_key(j, "logprobs");
-    json_object(j);
+    json_open_object(j);
     json_key(j, "content");
-    json_array(j);
+    json_open_array(j);
     for (; c->n_printed < c->n_covered; c->n_printed++) {
         const struct told *t = &c->told[c->n_printed];
-        json_object(j);
+        json_open_object(j);
         put_token(j, c, t->id, t->logprob);
         json_key(j, "top_logprobs");
-        json_array(j);
+        json_open_array(j);
         for (int i = 0; i < t->n_top; i++) {
-            json_object(j);
+            json_open_object(j);
             put_token(j, c, t->top_id[i], t->top_logprob[i]);
             json_close(j);
         }

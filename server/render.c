@@ -1,36 +1,13 @@
-/* server/render.c - from messages to the ids of a prompt. */
+/* server/render.c - from messages to the ids of a prompt, by the model's chat template. */
+#include <time.h>
+
 #include "base/mem.h"
+#include "chat/chat.h"
+#include "engine/inside.h"
 #include "server/job.h"
 
-struct rendered {
-    struct buf text;
-    luce_span *span;
-    size_t n, cap;
-};
-
-static void add_own(struct rendered *r, const char *text)
+static bool append(struct ask *a, struct prompt p, struct refusal *why)
 {
-    size_t from = r->text.len;
-    buf_add_text(&r->text, text);
-    if (r->n == r->cap) {
-        size_t cap = r->cap ? r->cap * 2 : 16;
-        luce_span *span = mem_resize(r->span, cap * sizeof *span);
-        if (!span) {
-            r->text.failed = true;
-            return;
-        }
-        r->span = span;
-        r->cap = cap;
-    }
-    r->span[r->n++] = (luce_span){ from, r->text.len };
-}
-
-bool add_prompt(const struct server *s, struct ask *a, const luce_text *text, struct refusal *why)
-{
-    luce_error err = { 0 };
-    struct prompt p = { 0 };
-    luce_status st = luce_tokenize(s->model, text, &p.ids, &p.n, &err);
-    if (st) return refuse_status(why, st, err.text);
     struct prompt *more = mem_resize(a->prompts, ((size_t)a->n_prompts + 1) * sizeof *more);
     if (!more) {
         luce_free(p.ids);
@@ -41,26 +18,45 @@ bool add_prompt(const struct server *s, struct ask *a, const luce_text *text, st
     return true;
 }
 
+bool add_prompt(const struct server *s, struct ask *a, const luce_text *text, struct refusal *why)
+{
+    luce_error err = { 0 };
+    struct prompt p = { 0 };
+    luce_status st = luce_tokenize(s->model, text, &p.ids, &p.n, &err);
+    return st ? refuse_status(why, st, err.text) : append(a, p, why);
+}
+
+/* What the request says about thinking: the effort first, then `thinking`; on the messages API silence
+ * means off, elsewhere the template's own default. */
+static void read_thinking(const struct ask *a, struct chat_request *r)
+{
+    const json_t *reasoning = json_object_get(a->body, "reasoning"), *thinking = json_object_get(a->body, "thinking");
+    const char *effort = field_text(reasoning, "effort"), *type = field_text(thinking, "type");
+    if (!effort) effort = field_text(a->body, "reasoning_effort");
+    if (effort && !strcmp(effort, "x-high")) effort = "xhigh";
+    r->reasoning_effort = effort;
+    if (effort) r->thinking = strcmp(effort, "none") ? THINKING_ON : THINKING_OFF;
+    else if (json_is_object(reasoning)) r->thinking = THINKING_ON;
+    else if (type) r->thinking = !strcmp(type, "enabled") || !strcmp(type, "adaptive") ? THINKING_ON : THINKING_OFF;
+    else if (a->thinks_when_asked) r->thinking = THINKING_OFF;
+}
+
 bool render_chat(const struct server *s, struct ask *a, struct refusal *why)
 {
-    struct rendered r = { 0 };
-    size_t i;
-    json_t *m;
-    bool good = true;
-    json_array_foreach(a->messages, i, m) {
-        const char *role = field_text(m, "role");
-        add_own(&r, "<|im_start|>");
-        buf_add_text(&r.text, role ? role : "user");
-        add_own(&r, "\n");
-        good = good && content_text(json_object_get(m, "content"), &r.text, why);
-        add_own(&r, "<|im_end|>\n");
+    struct chat_request r = { .messages = a->messages, .tools = a->tools, .kwargs = a->variables, .now = time(NULL) };
+    struct chat_prompt p = { .n_spans = 0 };
+    luce_error err = { 0 };
+    struct ids ids = { 0 };
+    read_thinking(a, &r);
+    luce_status st = chat_render(s->chat, &r, &p, &err);
+    if (!st) {
+        struct tokenize t = { .text = p.text, .flags = TOKENIZE_CHAT, .spans = p.spans, .n_spans = p.n_spans,
+                              .guard = s->guard };
+        a->begins_in_reasoning = p.in_reasoning;
+        st = vocab_tokenize_spans(s->model->vocab, &t, &ids, &err);
     }
-    add_own(&r, "<|im_start|>assistant\n");
-    if (good && r.text.failed) good = refuse(why, 503, NULL, NULL, "out of memory for the prompt");
-    luce_text text = { .at = buf_text(&r.text), .bytes = r.text.len, .flags = LUCE_CHAT, .special = r.span,
-                       .n_special = r.n };
-    if (good) good = add_prompt(s, a, &text, why);
-    buf_drop(&r.text);
-    mem_free(r.span);
-    return good;
+    chat_prompt_drop(&p);
+    if (!st) return append(a, (struct prompt){ ids.at, ids.len }, why);
+    ids_drop(&ids);
+    return refuse_status(why, st, err.text);
 }

@@ -3,7 +3,7 @@
 
 #include "server/print.h"
 
-static bool start(struct server *s, struct exchange *x, const struct dialect *d,
+static bool start(struct server *s, struct exchange *x, const struct wire *d,
                   bool (*parse)(struct server *, struct ask *, struct refusal *), struct refusal *why)
 {
     struct ask ask = { .body = ask_read_body(x->body, why) };
@@ -14,22 +14,22 @@ static bool start(struct server *s, struct exchange *x, const struct dialect *d,
 
 static bool chat_post(struct server *s, struct exchange *x, struct refusal *why)
 {
-    return start(s, x, &dialect_chat, chat_parse, why);
+    return start(s, x, &wire_chat, chat_parse, why);
 }
 
 static bool completions_post(struct server *s, struct exchange *x, struct refusal *why)
 {
-    return start(s, x, &dialect_completions, completions_parse, why);
+    return start(s, x, &wire_completions, completions_parse, why);
 }
 
 static bool messages_post(struct server *s, struct exchange *x, struct refusal *why)
 {
-    return start(s, x, &dialect_messages, messages_parse, why);
+    return start(s, x, &wire_messages, messages_parse, why);
 }
 
 static bool responses_post(struct server *s, struct exchange *x, struct refusal *why)
 {
-    return start(s, x, &dialect_responses, responses_parse, why);
+    return start(s, x, &wire_responses, responses_parse, why);
 }
 
 static const struct route routes[] = {
@@ -37,12 +37,12 @@ static const struct route routes[] = {
     { "GET", "/", NULL, page_get, "the status page, or its JSON" },
     { "GET", "/v1/models", NULL, models_get, "the models that are served" },
     { "GET", "/v1/models/", NULL, model_get, "one of them" },
-    { "POST", "/v1/chat/completions", &dialect_chat, chat_post, "OpenAI chat completions" },
-    { "POST", "/v1/completions", &dialect_completions, completions_post, "OpenAI completions of raw prompts" },
-    { "POST", "/v1/responses", &dialect_responses, responses_post, "OpenAI responses" },
-    { "GET", "/v1/responses/", &dialect_responses, response_get, "a response that is kept" },
-    { "POST", "/v1/messages", &dialect_messages, messages_post, "Anthropic messages" },
-    { "POST", "/v1/messages/count_tokens", &dialect_messages, count_post, "tokens of a message's prompt" },
+    { "POST", "/v1/chat/completions", &wire_chat, chat_post, "OpenAI chat completions" },
+    { "POST", "/v1/completions", &wire_completions, completions_post, "OpenAI completions of raw prompts" },
+    { "POST", "/v1/responses", &wire_responses, responses_post, "OpenAI responses" },
+    { "GET", "/v1/responses/", &wire_responses, response_get, "a response that is kept" },
+    { "POST", "/v1/messages", &wire_messages, messages_post, "Anthropic messages" },
+    { "POST", "/v1/messages/count_tokens", &wire_messages, count_post, "tokens of a message's prompt" },
     { "POST", "/v1/embeddings", NULL, embeddings_post, "vectors for texts" },
     { "POST", "/tokenize", NULL, tokenize_post, "ids of a text" },
     { "POST", "/detokenize", NULL, detokenize_post, "text of ids" },
@@ -75,11 +75,11 @@ static const struct route *find(const char *method, const char *path)
 }
 
 /* The dialect of errors under a path, whatever the method. */
-static const struct dialect *dialect_of(const char *path)
+static const struct wire *wire_of(const char *path)
 {
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
-        if (fits(&routes[i], path) && routes[i].dialect) return routes[i].dialect;
-    return &dialect_chat;
+        if (fits(&routes[i], path) && routes[i].wire) return routes[i].wire;
+    return &wire_chat;
 }
 
 static void answer_refusal(struct server *s, struct exchange *x, const struct refusal *why)
@@ -89,7 +89,7 @@ static void answer_refusal(struct server *s, struct exchange *x, const struct re
     x->source = NULL;
     if (x->status == 429 || x->status == 503) x->retry_later = true;
     buf_clear(&x->reply);
-    dialect_of(x->path)->error(why, &x->reply);
+    wire_of(x->path)->error(why, &x->reply);
     atomic_fetch_add(&s->metrics.refused, 1);
 }
 
@@ -107,7 +107,7 @@ void route_handle(void *server, struct exchange *x)
     const struct route *r = find(x->method, x->path);
     atomic_fetch_add(&s->metrics.requests, 1);
     if (!r) refuse(&why, 404, NULL, NULL, "unknown endpoint");
-    else if (atomic_load(&s->draining) && r->dialect) refuse(&why, 503, "shutting_down", NULL, "the server is shutting down");
+    else if (atomic_load(&s->draining) && r->wire) refuse(&why, 503, "shutting_down", NULL, "the server is shutting down");
     else if (r->handle(s, x, &why)) return;
     answer_refusal(s, x, &why);
 }

@@ -7,7 +7,7 @@
 
 struct route {
     const char *method, *path;      /* a path that ends with a slash takes one more part */
-    const struct dialect *dialect;  /* of errors; NULL: OpenAI's */
+    const struct wire *wire;  /* of errors; NULL: OpenAI's */
     bool (*handle)(struct server *s, struct exchange *x, struct refusal *why);
     const char *doc;
 };

@@ -1,19 +1,35 @@
 /* server/server.c - see server.h. */
+#define _GNU_SOURCE
 #include "server/server.h"
 
 #include <jansson.h>
 #include <time.h>
 
 #include "base/mem.h"
+#include "chat/chat.h"
+#include "chat/values.h"
+#include "engine/inside.h"
 #include "server/route.h"
 #include "server/store.h"
 
 enum { DRAIN_MS = 4000, GOODBYE_MS = 700 };
 
+static luce_status open_chat(struct server *s, luce_error *err)
+{
+    struct chat_source source = { .gguf = s->model->file, .file = s->params->template_file, .vocab = s->model->vocab,
+                                  .arch = s->info.architecture };
+    if (!s->info.has_text) return fail(err, LUCE_E_UNSUPPORTED, "%s: a model without a vocabulary cannot be served",
+                                       s->params->path);
+    luce_status st = chat_template_open(&s->chat, &source, err);
+    if (st) return st;
+    s->dialect = chat_dialect(s->chat);
+    return vocab_guard_new(&s->guard, s->model->vocab, chat_template_text(s->chat), err);
+}
+
 luce_status server_open(struct server **out, luce_model *m, const struct server_params *params, luce_error *err)
 {
     *out = NULL;
-    json_set_alloc_funcs(mem_alloc, mem_free);
+    values_use_counted_memory();
     struct server *s = mem_zero(sizeof *s);
     if (!s) {
         luce_model_close(m);
@@ -28,6 +44,7 @@ luce_status server_open(struct server **out, luce_model *m, const struct server_
     s->info = luce_model_describe(m);
     s->started = time(NULL);
     luce_status st = luce_engine_open(&s->engine, m, params->queue, err);
+    if (!st) st = open_chat(s, err);
     if (!st) st = store_new(&s->store, err);
     if (!st) st = http_open(&s->http, &s->http_params, err);
     if (st) server_close(s);
@@ -61,6 +78,8 @@ void server_close(struct server *s)
         wait_for_jobs(s, GOODBYE_MS);
         http_close(s->http);
     }
+    vocab_guard_free(s->guard);
+    chat_template_close(s->chat);
     luce_engine_close(s->engine);
     store_free(s->store);
     mem_free(s);

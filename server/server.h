@@ -14,6 +14,7 @@ struct server_params {
     int64_t max_tokens;             /* when a request does not say; 0: what the context leaves */
     double temperature, top_p;      /* likewise */
     int64_t top_k;
+    const char *template_file;      /* in place of the model's own; NULL: that one */
     bool stream_usage;              /* usage in every stream, also when not asked for */
     struct http_params http;        /* handler and user are set by server_open */
 };
@@ -22,14 +23,19 @@ struct metrics {
     atomic_ulong requests, refused, streams, dropped;
 };
 
-struct chat_form;
+struct chat_template;
+struct dialect;
 struct store;
+struct vocab_guard;
 struct server {
     const struct server_params *params;
     struct http_params http_params;
     luce_engine *engine;
     const luce_model *model;
     luce_model_info info;
+    struct chat_template *chat;     /* how messages become a prompt; NULL: the model has no text */
+    struct vocab_guard *guard;
+    const struct dialect *dialect;  /* in which the model writes calls and reasoning */
     struct http *http;
     struct store *store;            /* of the Responses API */
     struct metrics metrics;

@@ -33,11 +33,12 @@ static void on_hangup(struct http *h, struct connection *gone, uint32_t events)
     pthread_mutex_lock(&h->lock);
     for (struct connection *c = h->all; c; c = c->after) {
         if (c != gone) continue;        /* it may have ended since */
-        bool stream = c->state == REPLYING && c->exchange.source && !c->exchange.later;
-        if (!stream || events & (EPOLLHUP | EPOLLERR)) {
+        bool known = c->state != QUEUED && c->exchange.source;      /* else the handler is not done */
+        atomic_store(&c->half_closed, true);
+        if (events & (EPOLLHUP | EPOLLERR) || (known && c->exchange.later)) {
             atomic_store(&c->left, true);
-            if (c->exchange.source && c->state != QUEUED) c->exchange.source->left(c->exchange.context);
-        } else {
+            if (known) c->exchange.source->left(c->exchange.context);
+        } else if (known) {
             c->last_ns = 0;             /* silent for ever: a comment is due at once */
         }
         http_wake(c);

@@ -86,6 +86,39 @@ TEST(engine_text_does_not_depend_on_company_chunks_or_threads)
     for (int i = 0; i < REQUESTS; i++) luce_result_drop(&alone[i]);
 }
 
+/* Each cache format has a text of its own, which depends on nothing else. */
+TEST(engine_text_of_every_cache_format_does_not_depend_on_chunks_or_threads)
+{
+    static const char *const formats[][2] = {
+        { "f16", "f16" }, { "bf16", "bf16" }, { "q8_0", "q8_0" }, { "q4_0", "q4_0" }, { "q8_0", "q4_0" }, { "q4_0", "f16" },
+    };
+    static const struct { int sequences, chunk, threads; } ways[] = {
+        { 1, 0, 1 }, { 1, 1, 1 }, { 1, 7, 2 }, { 2, 64, 2 }, { 5, 512, 3 },
+    };
+    luce_request q[REQUESTS];
+    luce_result first[REQUESTS], got[REQUESTS];
+    luce_error err = { 0 };
+    make_requests(q);
+    for (size_t f = 0; f < COUNT(formats); f++) {
+        for (size_t w = 0; w < COUNT(ways); w++) {
+            luce_model *m = NULL;
+            luce_model_params p = { .path = tiny_model(), .device = "cpu", .threads = ways[w].threads,
+                                    .sequences = ways[w].sequences, .chunk = ways[w].chunk,
+                                    .cache_type_k = formats[f][0], .cache_type_v = formats[f][1] };
+            CHECK_OK(luce_model_open(&m, &p, &err), err);
+            if (!m) return;
+            CHECK_OK(luce_generate_batch(m, q, REQUESTS, w ? got : first, &err), err);
+            for (int i = 0; i < REQUESTS && w; i++) {
+                CHECK(same_tokens(&first[i], &got[i]), "%s/%s, way %zu: request %d differs", formats[f][0],
+                      formats[f][1], w, i);
+                luce_result_drop(&got[i]);
+            }
+            luce_model_close(m);
+        }
+        for (int i = 0; i < REQUESTS; i++) luce_result_drop(&first[i]);
+    }
+}
+
 struct stream {
     struct buf text;
     int pieces, stop_after;         /* 0: never */

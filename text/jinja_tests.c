@@ -156,9 +156,10 @@ static struct jval f_range(struct jctx *c, const struct jargs *a)
     if (at[2] == 0) ctx_fail(c, LUCE_E_ARG, "the step of range() is 0");
     struct jlist *l = jlist_new(c->heap, 0);
     enum { RANGE_MAX = 100000 };        /* as in Jinja's sandbox */
+    double count = at[2] ? ((double)at[1] - (double)at[0]) / (double)at[2] : 0;
+    if (count > RANGE_MAX) ctx_fail(c, LUCE_E_FORMAT, "range() gives more than %d numbers", RANGE_MAX);
     for (int64_t i = at[0]; !ctx_dead(c) && (at[2] > 0 ? i < at[1] : i > at[1]); i += at[2]) {
         jlist_push(c->heap, l, jinja_int(i));
-        if (l && l->len > RANGE_MAX) ctx_fail(c, LUCE_E_FORMAT, "range() gives more than %d numbers", RANGE_MAX);
         if (!ctx_step(c, 0) || (at[2] > 0 ? at[1] - i <= at[2] : i - at[1] <= -at[2])) break;
     }
     return jval_list(l);

@@ -1,0 +1,345 @@
+/* chat/call_tags.c - calls whose arguments stand between tags: Qwen3-Coder and 3.5 (<function=..>),
+ * Laguna and Ling (<arg_key>), DeepSeek V4 (DSML). A closing tag inside a value is told from the real one
+ * by what follows: only where the format may go on, or end, is it the end of the value.
+ * Strings are passed on while they come; what the schema calls something else waits for its end. */
+#define _GNU_SOURCE             /* memmem */
+#include "chat/reply_private.h"
+
+enum { S_NAME_OPEN, S_NAME, S_BODY, S_KEY, S_VALUE_OPEN, S_VALUE_START, S_VALUE, S_CLOSE };
+
+/* 1 when at byte `at`, after white space, `mark` stands; 0 not; -1 unclear. *after: behind it. */
+static int after_space(const struct reply *r, size_t at, const char *mark, bool end, size_t *after)
+{
+    while (at < r->in.len && is_space(r->in.data[at])) at++;
+    *after = at + strlen(mark);
+    return mark_at(r, at, mark, end);
+}
+
+/* Whether the call's end stands at `at`: its closing tag, and then its wrapper's or the reply's end. */
+static int call_ends(const struct reply *r, size_t at, bool end)
+{
+    const struct tag_form *f = r->p.dialect->tags;
+    size_t after, next;
+    int there = after_space(r, at, f->call_close, end, &after);
+    if (there != 1 || !f->close || r->unwrapped) return there;
+    there = after_space(r, after, f->close, end, &next);
+    if (there == 0 && f->several) there = after_space(r, after, f->name_open, end, &next);
+    if (there != 0) return there;
+    while (after < r->in.len && is_space(r->in.data[after])) after++;
+    return after == r->in.len ? end ? 1 : -1 : 0;
+}
+
+/* Whether a value may end with the closing tag that ends at `at`. */
+static int value_ends(const struct reply *r, size_t at, bool end)
+{
+    size_t after;
+    while (at < r->in.len && is_space(r->in.data[at])) at++;
+    if (at == r->in.len) return end ? 1 : -1;
+    int key = after_space(r, at, r->p.dialect->tags->key_open, end, &after);
+    if (key == 1) return 1;
+    int close = call_ends(r, at, end);
+    return close == 1 ? 1 : key < 0 || close < 0 ? -1 : 0;
+}
+
+static const char *type_of(const json_t *schema)
+{
+    const json_t *type = json_object_get(schema, "type");
+    for (size_t i = 0; i < json_array_size(type); i++) {
+        const char *one = json_string_value(json_array_get(type, i));
+        if (one && strcmp(one, "null")) return one;
+    }
+    return json_is_string(type) ? json_string_value(type) : NULL;
+}
+
+/* The value [from, to) as JSON by its type. A text that does not fit its type stays a string. */
+static void convert(struct reply *r, size_t from, size_t to)
+{
+    const json_t *schema = call_schema(r, buf_text(&r->key));
+    const char *type = type_of(schema), *p = r->in.data;
+    size_t a = from, b = to;
+    while (a < b && is_space(p[a])) a++;
+    while (b > a && is_space(p[b - 1])) b--;
+    json_t *v = json_of(r, p + a, b - a);
+    struct str word = { p + a, b - a };
+    bool null = json_is_null(v) || str_is(word, "None");
+    bool fits = v && (r->as_text || !type || !strcmp(type, json_is_object(v)    ? "object"
+                                                          : json_is_array(v)   ? "array"
+                                                          : json_is_boolean(v) ? "boolean"
+                                                          : json_is_integer(v) ? "integer"
+                                                                               : "number") ||
+                      (json_is_number(v) && !strcmp(type, "number")) || (json_is_real(v) && !strcmp(type, "integer")));
+    if (!type && !r->as_text) fits = json_is_object(v) || json_is_array(v);
+    const char *plain = NULL;
+    if (null && (type || r->as_text)) plain = "null";
+    else if (type && !strcmp(type, "boolean") && str_is(word, "True")) plain = "true";
+    else if (type && !strcmp(type, "boolean") && str_is(word, "False")) plain = "false";
+    json_decref(v);
+    if (plain) buf_add_text(&r->args, plain);
+    else if (fits) buf_add(&r->args, p + a, b - a);
+    else {
+        buf_add_char(&r->args, '"');
+        escape_json(&r->args, p + from, to - from);
+        buf_add_char(&r->args, '"');
+    }
+}
+
+static void unescape_entities(struct reply *r, size_t from, size_t to)
+{
+    static const char *const known[][2] = { { "&lt;", "<" }, { "&gt;", ">" }, { "&amp;", "&" }, { "&quot;", "\"" }, { "&apos;", "'" } };
+    for (size_t i = from; i < to;) {
+        const char *and = memchr(r->in.data + i, '&', to - i);
+        size_t at = and ? (size_t)(and - r->in.data) : to, n = 0;
+        escape_json(&r->args, r->in.data + i, at - i);
+        if (at == to) break;
+        for (size_t k = 0; k < 5 && !n; k++)
+            if (to - at >= strlen(known[k][0]) && !memcmp(and, known[k][0], strlen(known[k][0]))) {
+                n = strlen(known[k][0]);
+                escape_json(&r->args, known[k][1], 1);
+            }
+        if (!n) escape_json(&r->args, "&", n = 1);
+        i = at + n;
+    }
+}
+
+/* Passes on a string's bytes up to `to`. */
+static void pass_string(struct reply *r, size_t to)
+{
+    if (to <= r->value) return;
+    if (r->p.dialect->tags->attribute) unescape_entities(r, r->value, to);
+    else escape_json(&r->args, r->in.data + r->value, to - r->value);
+    r->value = to;
+}
+
+static void end_value(struct reply *r, size_t to)
+{
+    if (r->p.dialect->tags->newlines && to > r->value && r->in.data[to - 1] == '\n') to--;
+    if (r->is_string) {
+        pass_string(r, to);
+        buf_add_char(&r->args, '"');
+    } else {
+        convert(r, r->value, to);
+    }
+    r->params++;
+    r->state = S_BODY;
+}
+
+/* A value without its closing tag: the next key, if declared and not yet given, or the end of the call. */
+static int value_is_left_open(const struct reply *r, size_t at, bool end)
+{
+    const struct tag_form *f = r->p.dialect->tags;
+    if (!f->newlines || at == 0 || r->in.data[at - 1] != '\n') return 0;
+    int close = call_ends(r, at, end);
+    if (close == 1) {
+        size_t after;
+        int wrapped = after_space(r, at, f->call_close, end, &after);
+        return wrapped;
+    }
+    int key = mark_at(r, at, f->key_open, end);
+    if (key == 1) {
+        size_t from = at + strlen(f->key_open);
+        const char *stop = memmem(r->in.data + from, r->in.len - from, f->key_close, strlen(f->key_close));
+        if (!stop) return r->in.len - from > NAME_MAX_BYTES || end ? 0 : -1;
+        char name[NAME_MAX_BYTES + 1];
+        size_t len = (size_t)(stop - (r->in.data + from));
+        if (len > NAME_MAX_BYTES) return 0;
+        memcpy(name, r->in.data + from, len);
+        name[len] = 0;
+        return call_schema(r, name) && !json_object_get(r->given, name) && strcmp(name, buf_text(&r->key)) ? 1 : 0;
+    }
+    return close < 0 || key < 0 ? -1 : 0;
+}
+
+static enum verdict read_value(struct reply *r, bool end)
+{
+    const struct tag_form *f = r->p.dialect->tags;
+    for (; r->seen < r->in.len; r->seen++) {
+        if (r->in.data[r->seen] != '<') continue;
+        int there = mark_at(r, r->seen, f->value_close, end);
+        size_t after = r->seen + strlen(f->value_close);
+        if (there == 1) there = value_ends(r, after, end);
+        if (there == 1) {
+            end_value(r, r->seen);
+            r->at = after;
+            return V_DONE;
+        }
+        int open = there == 0 ? value_is_left_open(r, r->seen, end) : 0;
+        if (open == 1) {
+            end_value(r, r->seen);
+            r->at = r->seen;
+            return V_DONE;
+        }
+        if (there < 0 || open < 0) break;
+    }
+    size_t safe = r->seen;
+    if (r->is_string && !end) {
+        if (f->newlines && safe > r->value && r->in.data[safe - 1] == '\n') safe--;
+        const char *and = f->attribute && safe > r->value ? memrchr(r->in.data + r->value, '&', safe - r->value) : NULL;
+        if (and && safe - (size_t)(and - r->in.data) < 6) safe = (size_t)(and - r->in.data);
+        pass_string(r, safe);
+    } else if (end && r->is_string) {
+        pass_string(r, r->in.len);
+    } else if (end) {
+        buf_add(&r->args, r->in.data + r->value, r->in.len - r->value);    /* a cut value, as it stands */
+    }
+    return V_MORE;
+}
+
+static void begin_value(struct reply *r)
+{
+    const struct tag_form *f = r->p.dialect->tags;
+    const char *type = type_of(call_schema(r, buf_text(&r->key)));
+    if (f->newlines && r->in.data[r->at] == '\n') r->at++;
+    r->is_string = f->attribute ? !r->as_text : type && !strcmp(type, "string");
+    buf_add_text(&r->args, r->params ? ", \"" : "{\"");
+    escape_json(&r->args, buf_text(&r->key), r->key.len);
+    buf_add_text(&r->args, r->is_string ? "\": \"" : "\": ");
+    if (!r->given) r->given = json_object();
+    if (json_object_set_new(r->given, buf_text(&r->key), json_true())) r->failed = true;
+    r->value = r->seen = r->at;
+    r->state = S_VALUE;
+}
+
+/* `port" string="true` of DSML: the key, and whether the value is JSON. */
+static void split_attribute(struct reply *r)
+{
+    const char *key = buf_text(&r->key), *quote = strchr(key, '"');
+    r->as_text = quote && strstr(quote, "string=\"false");
+    if (!quote) return;
+    r->key.len = (size_t)(quote - key);
+    if (r->key.data) r->key.data[r->key.len] = 0;
+}
+
+static enum verdict read_key(struct reply *r, bool end)
+{
+    const struct tag_form *f = r->p.dialect->tags;
+    const char *p = r->in.data + r->at, *stop = memmem(p, r->in.len - r->at, f->key_close, strlen(f->key_close));
+    if (!stop) return r->in.len - r->at > 2 * NAME_MAX_BYTES ? V_BROKEN : V_MORE;
+    size_t len = (size_t)(stop - p);
+    if (len == 0 || len > 2 * NAME_MAX_BYTES || memchr(p, '\n', len)) return V_BROKEN;
+    buf_clear(&r->key);
+    buf_add(&r->key, p, len);
+    if (f->attribute) split_attribute(r);
+    r->at += len + strlen(f->key_close);
+    r->state = S_VALUE_OPEN;
+    (void)end;
+    return V_DONE;
+}
+
+static enum verdict read_name(struct reply *r, bool end)
+{
+    const struct tag_form *f = r->p.dialect->tags;
+    const char *p = r->in.data + r->at;
+    size_t left = r->in.len - r->at, len = 0;
+    if (f->name_close) {
+        const char *stop = memmem(p, left, f->name_close, strlen(f->name_close));
+        if (!stop) return left > NAME_MAX_BYTES ? V_BROKEN : V_MORE;
+        len = (size_t)(stop - p);
+    } else {
+        while (len < left && !is_space(p[len]) && p[len] != '<') len++;
+        if (len == left && !end) return left > NAME_MAX_BYTES ? V_BROKEN : V_MORE;
+    }
+    /* A name that no tag follows is prose: it must be clear before it is told. */
+    if (!f->name_close) {
+        size_t at = r->at + len, after;
+        while (at < r->in.len && is_space(r->in.data[at])) at++;
+        int key = after_space(r, at, f->key_open, end, &after), close = after_space(r, at, f->call_close, end, &after);
+        if (key != 1 && close != 1) return key < 0 || close < 0 ? V_MORE : V_BROKEN;
+    }
+    if (!call_start(r, (struct str){ p, len }, (struct str){ 0 })) return V_BROKEN;
+    r->at += len + (f->name_close ? strlen(f->name_close) : 0);
+    r->state = S_BODY;
+    return V_DONE;
+}
+
+/* Between parameters: a further one, or the end of the call. */
+static enum verdict read_body(struct reply *r, bool end)
+{
+    const struct tag_form *f = r->p.dialect->tags;
+    skip_space(r);
+    if (r->at == r->in.len && !(end && r->natural && r->params)) return V_MORE;
+    int key = mark_at(r, r->at, f->key_open, end);
+    if (key == 1) {
+        r->at += strlen(f->key_open);
+        r->state = S_KEY;
+        return V_DONE;
+    }
+    int close = mark_at(r, r->at, f->call_close, end);
+    if (r->at < r->in.len) {
+        if (close != 1) return key < 0 || close < 0 ? V_MORE : V_BROKEN;
+        r->at += strlen(f->call_close);
+    }
+    buf_add_text(&r->args, r->params ? "}" : "{}");
+    enum verdict v = call_finish(r);
+    if (v != V_DONE || !f->close) return v;
+    r->from = r->opened = r->at;
+    r->state = S_CLOSE;
+    return V_DONE;
+}
+
+/* After a call: the wrapper's end, or a further call in it. */
+static enum verdict read_close(struct reply *r, bool end, bool *over)
+{
+    const struct tag_form *f = r->p.dialect->tags;
+    size_t after, next;
+    int close = after_space(r, r->at, f->close, end, &after);
+    int more = f->several ? after_space(r, r->at, f->name_open, end, &next) : 0;
+    if (close < 0 || more < 0) {
+        bool only_space = true;
+        for (size_t i = r->at; i < r->in.len; i++) only_space &= is_space(r->in.data[i]);
+        if (!end || !only_space) return V_MORE;
+    }
+    *over = more != 1;
+    if (close == 1) r->at = after;
+    if (more == 1) {
+        r->from = r->opened = r->at = next - strlen(f->name_open);
+        r->state = S_NAME_OPEN;
+    }
+    return V_DONE;
+}
+
+enum verdict read_tag_call(struct reply *r, bool end)
+{
+    const struct tag_form *f = r->p.dialect->tags;
+    enum verdict v = V_DONE;
+    for (bool over = false; v == V_DONE && !over;) {
+        size_t after;
+        switch (r->state) {
+        case S_NAME_OPEN: {
+            /* The opener may be the name's own tag, without its wrapper. */
+            size_t n = strlen(f->name_open);
+            if (*f->name_open && r->opened >= n && r->at == r->opened && r->opened - r->from >= n &&
+                !memcmp(r->in.data + r->opened - n, f->name_open, n)) {
+                r->unwrapped = true;
+                r->state = S_NAME;
+                break;
+            }
+            int there = after_space(r, r->at, f->name_open, end, &after);
+            v = there == 1 ? V_DONE : there < 0 ? V_MORE : V_BROKEN;
+            if (there == 1) r->at = after, r->state = S_NAME;
+            break;
+        }
+        case S_NAME: v = read_name(r, end); break;
+        case S_BODY:
+            v = read_body(r, end);
+            over = v == V_DONE && !f->close && r->state == 0;
+            break;
+        case S_KEY: v = read_key(r, end); break;
+        case S_VALUE_OPEN:
+            if (f->value_open) {
+                int there = after_space(r, r->at, f->value_open, end, &after);
+                v = there == 1 ? V_DONE : there < 0 ? V_MORE : V_BROKEN;
+                if (there == 1) r->at = after;
+            }
+            if (v == V_DONE) r->state = S_VALUE_START;
+            break;
+        case S_VALUE_START:
+            if (r->at == r->in.len) v = V_MORE;
+            else begin_value(r);
+            break;
+        case S_VALUE: v = read_value(r, end); break;
+        default: v = read_close(r, end, &over);
+        }
+        call_tell(r);
+    }
+    return v;
+}
