@@ -92,6 +92,15 @@ void speculator_begin(struct speculator *s, int slot)
     if (s) s->slot[slot] = s->all;
 }
 
+/* Texts that begin go on with the pause that the ones before have come to. */
+static bool try_now(struct speculator *s, struct record_of_guesses *r)
+{
+    bool now = record_try(r);
+    s->all.quiet = r->quiet;
+    s->all.pause = r->pause;
+    return now;
+}
+
 /* Decides before the guess how large it may be; `share` is the room of one text. */
 static void set_limits(struct speculator *s, struct draft *d, int n, int share)
 {
@@ -104,7 +113,8 @@ static void set_limits(struct speculator *s, struct draft *d, int n, int share)
     if (d->most <= 0 || d->fixed || !s->drafter->costs) return;
     int deep = d->depth < d->most ? d->depth : d->most;
     int depth = width_depth(&s->cost, r, n, deep, s->per_depth / n);
-    if (depth == 0 && record_try(r)) d->most = depth = deep < TRY_NODES ? deep : TRY_NODES;
+    bool open = depth == 0 && width_can_pay(&s->cost, n, deep, s->per_depth / n);
+    if (open && try_now(s, r)) d->most = depth = deep < TRY_NODES ? deep : TRY_NODES;
     d->declined = depth == 0;
     d->depth = depth;
     if (depth == 0) d->most = 0;
@@ -157,7 +167,7 @@ static void prune(struct speculator *s, struct draft *const *drafts, int n, int 
         open[i]->declined = open[i]->tree.n == 1;
         room -= open[i]->tree.n - 1;
     }
-    if (!open[0]->declined || room < TRY_NODES || !record_try(&s->slot[open[0]->slot])) return;
+    if (!open[0]->declined || room < TRY_NODES || !try_now(s, &s->slot[open[0]->slot])) return;
     open[0]->tree = tried;
     open[0]->declined = false;
     tree_prune(&open[0]->tree, TRY_NODES + 1);

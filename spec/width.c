@@ -104,17 +104,28 @@ void width_prune(const struct cost *c, const struct width_of *w, int n, int base
     for (int k = 0; k < n; k++) keep(w[k].tree, best[k]);
 }
 
-int width_depth(const struct cost *c, const struct record_of_guesses *r, int n, int most,
-                double draft_seconds_per_depth)
+/* accepted [depth]: how often a guess is right that deep; NULL: always. */
+static int best_depth(const struct cost *c, const double *accepted, int n, int most, double draft_seconds_per_depth)
 {
     double plain = cost_of(c, n), tokens = 1;
     if (!(plain > 0)) return most;
     double gain = least_gain / plain;
     int best = 0;
     for (int d = 1; d <= most && n * (d + 1) <= NARROW_ROWS; d++) {
-        tokens += r->accepted[d];
+        tokens += accepted ? accepted[d] : 1;
         double speed = tokens / (cost_of(c, n * (d + 1)) + d * draft_seconds_per_depth);
         if (speed > gain) gain = speed, best = d;
     }
     return best;
+}
+
+int width_depth(const struct cost *c, const struct record_of_guesses *r, int n, int most,
+                double draft_seconds_per_depth)
+{
+    return best_depth(c, r->accepted, n, most, draft_seconds_per_depth);
+}
+
+bool width_can_pay(const struct cost *c, int n, int most, double draft_seconds_per_depth)
+{
+    return best_depth(c, NULL, n, most, draft_seconds_per_depth) > 0;
 }

@@ -32,6 +32,8 @@ void width_prune(const struct cost *c, const struct width_of *w, int n, int base
 /* For drafters that cost time by depth: how deep a guess pays for one of n texts, 0 for not at all. */
 int width_depth(const struct cost *c, const struct record_of_guesses *r, int n, int most,
                 double draft_seconds_per_depth);
+/* Whether a guess of any depth would pay if it were right: if not, there is nothing to find out. */
+bool width_can_pay(const struct cost *c, int n, int most, double draft_seconds_per_depth);
 /* Counts a step in which nothing was found worth guessing; true when it is time for a try. */
 bool record_try(struct record_of_guesses *r);
 

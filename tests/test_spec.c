@@ -245,6 +245,7 @@ TEST(width_is_wide_when_rows_are_free_and_none_when_they_cost_a_step)
     CHECK(width_depth(&c, &r[0], 1, 15, 0.01) >= 3);
     CHECK_EQ(width_depth(&c, &r[0], 1, 15, 2), 0);
     CHECK_EQ(width_depth(&dear, &r[0], 1, 15, 0.01), 0);
+    CHECK(width_can_pay(&c, 1, 15, 0.5) && !width_can_pay(&c, 1, 15, 1) && !width_can_pay(&dear, 1, 15, 0.01));
     CHECK(width_depth(&c, &r[0], 8, 15, 0.01) < width_depth(&c, &r[0], 1, 15, 0.01), "company narrows");
 }
 
