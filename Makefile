@@ -9,7 +9,7 @@ CMAKE_FLAGS ?=
 MODEL := models/smollm2-135m-instruct-q4_1.gguf
 
 # -O1: sanitizers at -O0 would make the kernels' tests many times slower.
-SANITIZER_FLAGS := -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g" -DCMAKE_C_COMPILER=clang
+SANITIZER_FLAGS := -DLUCE_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g" -DCMAKE_C_COMPILER=clang
 configure = cmake -G Ninja -S . -B $(1) $(CMAKE_FLAGS)
 
 .PHONY: help setup needs configure build tests models test demo bench asan tsan fuzz format lint sdk soak \
