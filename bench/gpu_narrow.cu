@@ -203,7 +203,10 @@ template <class F, int NT> static double chain(const int (*shapes)[3], int n_sha
     cudaGraph_t g; cudaGraphExec_t ge;
     OK(cudaStreamBeginCapture(st, cudaStreamCaptureModeThreadLocal));
     tick<<<1, 1, 0, st>>>(serial);
-    for (size_t i = 0; i < args.size(); i++) { if (shapes[i % n_shapes][2]) launch<T, NT, EPI_GLU_SILU>(args[i], st, pdl); else launch<T, NT, EPI_STORE>(args[i], st, pdl); }
+    for (size_t i = 0; i < args.size(); i++) {
+        if (shapes[i % n_shapes][2]) launch<T, NT, EPI_GLU_SILU>(args[i], st, pdl);
+        else launch<T, NT, EPI_STORE>(args[i], st, pdl);
+    }
     OK(cudaStreamEndCapture(st, &g)); OK(cudaGraphInstantiate(&ge, g, 0));
     cudaEvent_t e0, e1; OK(cudaEventCreate(&e0)); OK(cudaEventCreate(&e1));
     std::vector<float> ms;
@@ -241,7 +244,9 @@ template <class F> static void time_all(uint8_t *pool, uint64_t pool_bytes)
         t = chain<F, 4>(m, 4, layers, true, pool, pool_bytes, &b); printf("%-7s    width 32 / 8: %.2f\n", F::name(), t / t1);
         t = chain<F, 8>(m, 4, layers, true, pool, pool_bytes, &b); printf("%-7s    width 64 / 8: %.2f\n", F::name(), t / t1);
         /* Each product alone, back to back. */
-        for (int i = 0; i < 4; i++) { int one[1][3] = { { m[i][0], m[i][1], m[i][2] } }; t = chain<F, 1>(one, 1, layers, true, pool, pool_bytes, &b);
+        for (int i = 0; i < 4; i++) {
+            int one[1][3] = { { m[i][0], m[i][1], m[i][2] } };
+            t = chain<F, 1>(one, 1, layers, true, pool, pool_bytes, &b);
             printf("%-7s    %5d x %5d: %.2f us  %4.1f%%\n", F::name(), m[i][0], m[i][1], t / layers * 1e6, 100 * b / t / bandwidth); }
     }
 }
@@ -272,16 +277,22 @@ int main(int argc, char **argv)
     printf("%s, %d SMs, read %.3f TB/s\n", p.name, sms, bandwidth * 1e-12);
 #ifdef STUDY
 #ifdef STUDY_TIMES
-    for (int nt = 1; nt <= 2; nt++) for (int i = 0; i < 4; i++) {
-        static const int m[][3] = { { 6144, 4096, 0 }, { 4096, 4096, 0 }, { 24576, 4096, 1 }, { 4096, 12288, 0 } };
+    for (int nt = 1; nt <= 2; nt++)
+        for (int i = 0; i < 4; i++) {
+            static const int m[][3] = { { 6144, 4096, 0 }, { 4096, 4096, 0 }, { 24576, 4096, 1 }, { 4096, 12288, 0 } };
         int one[1][3] = { { m[i][0], m[i][1], m[i][2] } }; double bb;
         if (nt == 1) chain<STUDY, 1>(one, 1, 36, true, pool, bytes, &bb); else chain<STUDY, 2>(one, 1, 36, true, pool, bytes, &bb);
         static long long tt[8][1024]; OK(cudaMemcpyFromSymbol(tt, study_times, sizeof tt));
         long long base = tt[0][0]; for (int b = 0; b < sms; b++) base = std::min(base, tt[0][b]);
-        printf("NT %d %d x %d:", nt, m[i][0], m[i][1]);
-        for (int k = 0; k < 8; k++) { std::vector<long long> v; for (int b = 0; b < sms; b++) v.push_back(tt[k][b] - base); std::sort(v.begin(), v.end()); printf("  t%d %lld/%lld/%lld", k, v[0], v[sms / 2], v[sms - 1]); }
-        printf("\n");
-    }
+            printf("NT %d %d x %d:", nt, m[i][0], m[i][1]);
+            for (int k = 0; k < 8; k++) {
+                std::vector<long long> v;
+                for (int b = 0; b < sms; b++) v.push_back(tt[k][b] - base);
+                std::sort(v.begin(), v.end());
+                printf("  t%d %lld/%lld/%lld", k, v[0], v[sms / 2], v[sms - 1]);
+            }
+            printf("\n");
+        }
 #endif
     (void)argc;
     static const int m8b[][3] = { { 6144, 4096, 0 }, { 4096, 4096, 0 }, { 24576, 4096, 1 }, { 4096, 12288, 0 } };
@@ -289,7 +300,9 @@ int main(int argc, char **argv)
     double b;
     double t = chain<STUDY, 1>(m8b, 4, 36, true, pool, bytes, &b); printf("%s %s 8B %.3f ms %4.1f%%\n", argv[0], STUDY::name(), t * 1e3, 100 * b / t / bandwidth);
     t = chain<STUDY, 2>(m8b, 4, 36, true, pool, bytes, &b); printf("%s %s 8B w16 %.3f ms %4.1f%%\n", argv[0], STUDY::name(), t * 1e3, 100 * b / t / bandwidth);
-    for (int i = 0; i < 4; i++) { int one[1][3] = { { m8b[i][0], m8b[i][1], m8b[i][2] } }; t = chain<STUDY, 1>(one, 1, 36, true, pool, bytes, &b);
+    for (int i = 0; i < 4; i++) {
+        int one[1][3] = { { m8b[i][0], m8b[i][1], m8b[i][2] } };
+        t = chain<STUDY, 1>(one, 1, 36, true, pool, bytes, &b);
         printf("    %5d x %5d: %.2f us  %4.1f%%\n", m8b[i][0], m8b[i][1], t / 36 * 1e6, 100 * b / t / bandwidth); }
     return 0;
 #else

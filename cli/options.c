@@ -31,6 +31,7 @@ struct option {
 #define AT(field) offsetof(struct options, field)
 #define SAMPLES (FOR(RUN) | FOR(CHAT))
 #define LOADS (SAMPLES | FOR(BENCH) | FOR(INSPECT) | FOR(SERVE))
+#define SPECULATES (SAMPLES | FOR(BENCH))
 static const struct option table[] = {
     { "model", 'm', OPT_TEXT, AT(model), NULL, "FILE", 0, 0, SAMPLES | FOR(BENCH) | FOR(TOKENIZE) | FOR(SERVE),
       "the model, a GGUF file (any part of a split one)" },
@@ -70,8 +71,8 @@ static const struct option table[] = {
       "the text to continue (inspect: the tokens of the step)" },
     { "chat", 0, OPT_FLAG, AT(chat), NULL, NULL, 0, 0, FOR(RUN), "put the prompt into the model's chat form" },
     { "system", 0, OPT_TEXT, AT(system), NULL, "TEXT", 0, 0, SAMPLES, "system text of a chat" },
-    { "max-tokens", 'n', OPT_INT, AT(max_tokens), "0", "N", 0, INT32_MAX, SAMPLES,
-      "generate at most N tokens; 0: what the context leaves" },
+    { "max-tokens", 'n', OPT_INT, AT(max_tokens), "0", "N", 0, INT32_MAX, SAMPLES | FOR(BENCH),
+      "generate at most N tokens; 0: what the context leaves (bench --spec: 128)" },
     { "temperature", 0, OPT_NUMBER, AT(temperature), "0", "T", 0, 100, SAMPLES | FOR(SERVE), "0: always the likeliest token" },
     { "top-k", 0, OPT_INT, AT(top_k), "0", "N", 0, INT32_MAX, SAMPLES | FOR(SERVE), "draw from the N likeliest tokens; 0: off" },
     { "top-p", 0, OPT_NUMBER, AT(top_p), "1", "P", 0, 1, SAMPLES | FOR(SERVE),

@@ -219,7 +219,7 @@ void request_result(struct request *r, luce_result *out)
     int from = r->n_before + r->n_prompt, n = r->n_ids - from;
     *out = (luce_result){ .status = r->status, .error = r->error, .finish = r->finish,
                           .n_prompt = (size_t)r->n_prompt, .n_reused = (size_t)r->n_reused,
-                          .seed = r->sampling.seed,
+                          .seed = r->sampling.seed, .speculation = r->speculation,
                           .stop = r->finish == LUCE_FINISH_STOP ? r->stop[r->stopper.hit].at : NULL };
     if (n > 0) {
         out->prompt_seconds = r->first - r->started;

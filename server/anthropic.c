@@ -84,7 +84,7 @@ static bool take_message(struct ask *a, const json_t *m, struct refusal *why)
     return good;
 }
 
-bool messages_parse(struct server *s, struct ask *a, struct refusal *why)
+bool messages_read(struct server *s, struct ask *a, struct refusal *why)
 {
     size_t i;
     json_t *m, *messages = json_object_get(a->body, "messages");
@@ -97,7 +97,12 @@ bool messages_parse(struct server *s, struct ask *a, struct refusal *why)
     json_array_foreach(messages, i, m) if (!take_message(a, m, why)) return false;
     a->variables = json_incref(json_object_get(a->body, "chat_template_kwargs"));
     a->tools = take_tools(a, why);
-    return ask_common(a, s, why) && render_chat(s, a, why);
+    return ask_common(a, s, why);
+}
+
+bool messages_parse(struct server *s, struct ask *a, struct refusal *why)
+{
+    return messages_read(s, a, why) && render_chat(s, a, why);
 }
 
 bool count_post(struct server *s, struct exchange *x, struct refusal *why)

@@ -28,7 +28,7 @@ static bool take_message(struct ask *a, const json_t *m, struct refusal *why)
     return good;
 }
 
-bool chat_parse(struct server *s, struct ask *a, struct refusal *why)
+bool chat_read(struct server *s, struct ask *a, struct refusal *why)
 {
     size_t i;
     json_t *m, *messages = json_object_get(a->body, "messages");
@@ -44,7 +44,12 @@ bool chat_parse(struct server *s, struct ask *a, struct refusal *why)
         !field_int(a->body, "top_logprobs", 0, ASK_TOP_LOGPROBS, &top, why))
         return false;
     a->top_logprobs = (int)top;
-    return render_chat(s, a, why);
+    return true;
+}
+
+bool chat_parse(struct server *s, struct ask *a, struct refusal *why)
+{
+    return chat_read(s, a, why) && render_chat(s, a, why);
 }
 
 /* ---- reply ---------------------------------------------------------------------------------------- */

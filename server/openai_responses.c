@@ -126,7 +126,7 @@ static bool take_previous(struct server *s, struct ask *a, struct refusal *why)
     return true;
 }
 
-bool responses_parse(struct server *s, struct ask *a, struct refusal *why)
+bool responses_read(struct server *s, struct ask *a, struct refusal *why)
 {
     json_t *item, *input = json_object_get(a->body, "input");
     const char *instructions = field_text(a->body, "instructions");
@@ -147,7 +147,12 @@ bool responses_parse(struct server *s, struct ask *a, struct refusal *why)
     if (json_array_size(a->messages) == 0) return refuse(why, 400, NULL, "input", "input: it is empty");
     a->variables = json_incref(json_object_get(a->body, "chat_template_kwargs"));
     a->tools = take_tools(a, why);
-    return ask_common(a, s, why) && render_chat(s, a, why);
+    return ask_common(a, s, why);
+}
+
+bool responses_parse(struct server *s, struct ask *a, struct refusal *why)
+{
+    return responses_read(s, a, why) && render_chat(s, a, why);
 }
 
 bool response_get(struct server *s, struct exchange *x, struct refusal *why)

@@ -16,7 +16,11 @@ const struct route *route_at(size_t i);         /* NULL past the end; docs and /
 void route_handle(void *server, struct exchange *x);
 void route_refuse(void *server, struct exchange *x, int status, const char *text);
 
-/* Fills the ask from its body; see struct ask. Each in the file of its API. */
+/* Fills the ask from its body; see struct ask. Each in the file of its API. *_read leaves the prompt to
+ * *_parse. */
+bool chat_read(struct server *s, struct ask *a, struct refusal *why);
+bool messages_read(struct server *s, struct ask *a, struct refusal *why);
+bool responses_read(struct server *s, struct ask *a, struct refusal *why);
 bool chat_parse(struct server *s, struct ask *a, struct refusal *why);
 bool completions_parse(struct server *s, struct ask *a, struct refusal *why);
 bool messages_parse(struct server *s, struct ask *a, struct refusal *why);

@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "chat/chat.h"
 #include "chat/values.h"
@@ -12,7 +13,7 @@
 #include "server/route.h"
 #include "server/store.h"
 
-enum { DRAIN_MS = 4000, GOODBYE_MS = 700 };
+enum { DRAIN_MS = 3000, GOODBYE_MS = 700 };
 
 static luce_status open_chat(struct server *s, luce_error *err)
 {
@@ -64,7 +65,8 @@ bool server_is_lost(struct server *s)
 
 static void wait_for_jobs(struct server *s, int ms)
 {
-    for (; ms > 0 && http_busy(s->http) > 0; ms -= 10) nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+    uint64_t end = clock_ns() + (uint64_t)ms * 1000000;
+    while (clock_ns() < end && http_busy(s->http) > 0) nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
 }
 
 void server_close(struct server *s)

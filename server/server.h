@@ -47,7 +47,7 @@ struct server {
 /* Takes the model, also on failure. params is borrowed. Listens when it returns. */
 luce_status server_open(struct server **out, luce_model *m, const struct server_params *params, luce_error *err);
 int server_port(const struct server *s);
-/* Lets requests end for at most 4 seconds, then cancels them, and closes everything. NULL is fine. */
+/* Lets requests end for at most 3 seconds, then cancels them, and closes everything. NULL is fine. */
 void server_close(struct server *s);
 /* The device failed: nothing can be answered any more. Any thread. */
 bool server_is_lost(struct server *s);

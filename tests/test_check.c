@@ -228,7 +228,8 @@ static luce_status run_interp(struct program *g, struct interp *p, const struct 
             store_pages(g->cache, p, s, t->calls[i].layer, fault);
             break;
         }
-    store_value(g, p, t->calls[t->n_calls - 1].out[0], s, fault);
+    const struct call *last = &t->calls[t->n_calls - 1];
+    for (int i = 0; i < last->n_out; i++) store_value(g, p, last->out[i], s, fault);
     return LUCE_OK;
 }
 

@@ -100,9 +100,9 @@ template <class F> __global__ void __launch_bounds__(ROW_WARPS * WARP) unpack_ke
     F::template frag<I, S>(r, f);                                                                \
     _Pragma("unroll") for (int e = 0; e < 4; e++)                                                \
         *(uint32_t *)(a.panel + panel_at(strip * STRIP + rw * TILE_ROWS + (I) * 16 + slot_row(g, 2 * e), \
-                                         c * TILE_K + slot_column(S, t, 2 * e), a.rows)) = f[e];
+                                                                                    c * TILE_K + slot_column(S, t, 2 * e), a.rows)) = f[e];
         UNPACK(0, 0) UNPACK(0, 1) UNPACK(0, 2) UNPACK(0, 3)
-        UNPACK(1, 0) UNPACK(1, 1) UNPACK(1, 2) UNPACK(1, 3)
+            UNPACK(1, 0) UNPACK(1, 1) UNPACK(1, 2) UNPACK(1, 3)
 #undef UNPACK
     }
 }

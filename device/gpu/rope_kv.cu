@@ -101,7 +101,7 @@ __device__ inline void rotate_head(float *x, const rope_kv_args &a, int pos, int
     __syncwarp();
 }
 
-__global__ void __launch_bounds__(HEAD_WARPS * WARP) rope_kv_kernel(rope_kv_args a)
+__global__ void __launch_bounds__(HEAD_WARPS *WARP) rope_kv_kernel(rope_kv_args a)
 {
     __shared__ float staged[HEAD_WARPS][HEAD_DIM];
     wait_predecessor();

@@ -88,7 +88,7 @@ static luce_status send_synthetic(struct sender *s, const struct weight *w, cons
         synthetic_rows(f, w->seed, r, count, w->dim[0], w->synthetic_std, buffer);
         st = send(s, count * row, err);
     }
-    for (uint64_t have = (uint64_t)(s->to - start); have < total && !st; ) {
+    for (uint64_t have = (uint64_t)(s->to - start); have < total && !st;) {
         uint64_t count = total - have < have ? total - have : have;
         st = gpu_check(s->g, GPU(MemcpyAsync)(start + have, start, count, GPU(MemcpyDeviceToDevice), s->g->stream),
                        "making weights on it", err);
