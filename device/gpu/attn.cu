@@ -152,11 +152,11 @@ __device__ inline void view_rows(const attn_args &a, const step *s, const item &
     __syncthreads();
 }
 
-/* 8 values (dims 8 c ..) of one position as f16. */
-__device__ inline uint4 decode8(uint32_t format, const uint8_t *block, int scales, int row_bytes, int dim, int at, int c)
+/* 8 values (dims 8 c ..) of one position as f16, of any format but f16. Out of line: a step with a short
+ * context runs every instruction once, and fetching them is what it waits for. */
+__device__ __noinline__ uint4 decode8(uint32_t format, const uint8_t *block, int scales, int row_bytes, int dim, int at, int c)
 {
     const uint8_t *row = block + (uint64_t)at * row_bytes;
-    if (format == TYPE_F16) return *(const uint4 *)(row + 16 * c);
     __half2 h[4];
     if (format == TYPE_BF16) {
         const uint4 q = *(const uint4 *)(row + 16 * c);
@@ -204,17 +204,29 @@ __device__ inline void load_tile(const attn_args &a, const step_seq &q, const sh
     const uint8_t *committed = page < 0 ? nullptr : kv.pages + (uint64_t)page * kv.page_bytes + in_page;
     const uint8_t *bank = kv.pages + (uint64_t)q.slot * kv.page_bytes + in_page;
     const int limit = WIDE ? q.past + q.n_rows : q.past;        /* positions that pages hold */
+    auto row_of = [&](int r) -> const uint8_t * {       /* the block's start and the row in it; NULL: zeros */
+        const int p = t * PAGE + r;
+        if (p < limit) return committed ? committed + (uint64_t)r * row_bytes : nullptr;
+        return !WIDE && p - limit < sh.n_bank ? bank + (uint64_t)sh.bank[p - limit] * row_bytes : nullptr;
+    };
+    if (format == TYPE_F16) {
 #pragma unroll 4
+        for (int i = threadIdx.x; i < ROWS * (DP / 8); i += THREADS) {
+            const int r = i / (DP / 8), c = i % (DP / 8);
+            const uint8_t *from = row_of(r);
+            uint8_t *to = tile + piece<DP>(r, c);
+            if (from && c * 8 < kv.dim) copy16_async(to, from + 16 * c);
+            else *(uint4 *)to = make_uint4(0, 0, 0, 0);
+        }
+        return;
+    }
+#pragma unroll 1
     for (int i = threadIdx.x; i < ROWS * (DP / 8); i += THREADS) {
-        const int r = i / (DP / 8), c = i % (DP / 8), p = t * PAGE + r;
-        const uint8_t *block = nullptr;
-        int at = r;
-        if (p < limit) block = committed;
-        else if (!WIDE && p - limit < sh.n_bank) block = bank, at = sh.bank[p - limit];
-        uint8_t *to = tile + piece<DP>(r, c);
-        if (!block || c * 8 >= kv.dim) *(uint4 *)to = make_uint4(0, 0, 0, 0);
-        else if (format == TYPE_F16) copy16_async(to, block + (uint64_t)at * row_bytes + 16 * c);
-        else *(uint4 *)to = decode8(format, block, scales, row_bytes, kv.dim, at, c);
+        const int r = i / (DP / 8), c = i % (DP / 8);
+        const uint8_t *from = row_of(r), *block = t * PAGE + r < limit ? committed : bank;
+        uint4 x = make_uint4(0, 0, 0, 0);
+        if (from && c * 8 < kv.dim) x = decode8(format, block, scales, row_bytes, kv.dim, (int)((from - block) / row_bytes), c);
+        *(uint4 *)(tile + piece<DP>(r, c)) = x;
     }
 }
 
@@ -244,19 +256,31 @@ __device__ inline void attend(warp_state<DP> &w, const attn_args &a, const uint8
         }
     }
     const float log2e = 1.4426950408889634f;
+    if (a.softcap > 0) {
+        const float in_cap = 2 * log2e * a.scale / a.softcap, out = a.softcap * log2e;
+#pragma unroll
+        for (int j = 0; j < 8; j++)         /* tanh x = 1 - 2 / (e^2x + 1) */
+#pragma unroll
+            for (int e = 0; e < 4; e++) s[j][e] = out * (1.0f - __fdividef(2.0f, exp2f(fminf(s[j][e] * in_cap, 60.0f)) + 1.0f));
+    } else {
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) s[j][e] *= a.scale * log2e;
+    }
+    const bool whole = p0 >= v[0].first && p0 + PAGE - 1 <= v[0].see && p0 >= v[1].first && p0 + PAGE - 1 <= v[1].see;
+    if (!__all_sync(0xffffffffu, whole)) {
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                if (!sees(v[e / 2], p0 + 8 * j + 2 * (lane % 4) + e % 2)) s[j][e] = -INFINITY;
+    }
 #pragma unroll
     for (int h = 0; h < 2; h++) {           /* rows g and g + 8 */
         float top = -INFINITY;
 #pragma unroll
-        for (int j = 0; j < 8; j++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                float x = s[j][2 * h + e] * a.scale;
-                if (a.softcap > 0) x = a.softcap * tanhf(x / a.softcap);
-                x = sees(v[h], p0 + 8 * j + 2 * (lane % 4) + e) ? x * log2e : -INFINITY;
-                s[j][2 * h + e] = x;
-                top = fmaxf(top, x);
-            }
+        for (int j = 0; j < 8; j++) top = fmaxf(top, fmaxf(s[j][2 * h], s[j][2 * h + 1]));
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
         const float m = fmaxf(w.m[h], top), base = m == -INFINITY ? 0.0f : m;
@@ -292,34 +316,43 @@ __device__ inline void attend(warp_state<DP> &w, const attn_args &a, const uint8
     }
 }
 
-/* A row's result of a whole item, or its part of a split. */
+/* A warp's rows, results of a whole item or parts of a split, through 16 rows of shared memory. */
 template <int DP, bool WIDE>
 __device__ inline void put_rows(const warp_state<DP> &w, const attn_args &a, const step_seq &q, const item &it,
-                                const row_view v[2], int lane)
+                                const row_view *views, float *room, int lane)
 {
+    float l[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        float l = w.l[h];
-        l += __shfl_xor_sync(0xffffffffu, l, 1);
-        l += __shfl_xor_sync(0xffffffffu, l, 2);
-        if (v[h].row < 0) continue;
-        const uint64_t at = (uint64_t)v[h].row * a.heads + v[h].head;
-        if (WIDE) {
-            const float inv = l > 0 ? 1.0f / l : 0.0f;
+        l[h] = w.l[h];
+        l[h] += __shfl_xor_sync(0xffffffffu, l[h], 1);
+        l[h] += __shfl_xor_sync(0xffffffffu, l[h], 2);
 #pragma unroll
-            for (int d = 0; d < DP / 8; d++) {
-                const int col = 8 * d + 2 * (lane % 4);
-                if (col >= a.kv.dim) continue;
-                const float y0 = w.o[d][2 * h] * inv, y1 = w.o[d][2 * h + 1] * inv;
-                if (a.y) *(float2 *)(a.y + at * a.kv.dim + col) = make_float2(y0, y1);
-                if (a.form.at) form_put2(a.form, v[h].row, v[h].head * a.kv.dim + col, y0, y1);
+        for (int d = 0; d < DP / 8; d++)
+            *(float2 *)(room + (lane / 4 + 8 * h) * DP + 8 * d + 2 * (lane % 4)) = make_float2(w.o[d][2 * h], w.o[d][2 * h + 1]);
+    }
+    __syncwarp();
+    const bool result = WIDE || count_splits(a, q) - first_split(a, q) == 1;
+#pragma unroll 1
+    for (int r = 0; r < 16; r++) {
+        const row_view &v = views[r];
+        const float sum = __shfl_sync(0xffffffffu, r < 8 ? l[0] : l[1], r % 8 * 4);
+        const float top = __shfl_sync(0xffffffffu, r < 8 ? w.m[0] : w.m[1], r % 8 * 4);
+        if (v.row < 0) continue;
+        const uint64_t at = (uint64_t)v.row * a.heads + v.head;
+        const uint64_t part = at * a.max_splits + it.split - first_split(a, q);
+        const float inv = sum > 0 ? 1.0f / sum : 0.0f;
+        if (!result && lane == 0) *(float2 *)(a.stats + 2 * part) = make_float2(top, sum);
+        for (int c = 2 * lane; c < DP; c += 2 * WARP) {
+            float2 y = *(const float2 *)(room + r * DP + c);
+            if (!result) {
+                *(float2 *)(a.parts + part * DP + c) = y;
+                continue;
             }
-        } else {
-            const uint64_t part = at * a.max_splits + it.split - first_split(a, q);
-            if (lane % 4 == 0) *(float2 *)(a.stats + 2 * part) = make_float2(w.m[h], l);
-#pragma unroll
-            for (int d = 0; d < DP / 8; d++)
-                *(float2 *)(a.parts + part * DP + 8 * d + 2 * (lane % 4)) = make_float2(w.o[d][2 * h], w.o[d][2 * h + 1]);
+            if (c >= a.kv.dim) continue;
+            y.x *= inv, y.y *= inv;
+            if (a.y) *(float2 *)(a.y + at * a.kv.dim + c) = y;
+            if (a.form.at) form_put2(a.form, v.row, v.head * a.kv.dim + c, y.x, y.y);
         }
     }
 }
@@ -331,7 +364,7 @@ template <int DP, bool WIDE> __global__ void __launch_bounds__(THREADS, DP == 25
     uint8_t *queries = tiles, *keys = queries + ROWS * DP * 2, *values = keys + ROWS * DP * 2;
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, group = a.heads / a.kv.kv_heads;
     const step *s = a.step;
-    wait_predecessor();
+    bool waited = false;
     launch_dependents();
     const int n_seqs = s->head.n_seqs;
     if ((int)threadIdx.x < n_seqs)
@@ -346,7 +379,10 @@ template <int DP, bool WIDE> __global__ void __launch_bounds__(THREADS, DP == 25
         const item it = find_item<WIDE>(a, s, sh, i, group);
         const step_seq &q = s->seq[it.seq];
         view_rows<WIDE>(a, s, it, sh, group);
-        for (int j = threadIdx.x; j < ROWS * (DP / 2); j += THREADS) {
+        if (!waited) wait_predecessor();    /* the step was there before */
+        waited = true;
+#pragma unroll 2
+        for (int j = threadIdx.x; j < (it.n_rows + 15) / 16 * 16 * (DP / 2); j += THREADS) {
             const int r = j / (DP / 2), col = j % (DP / 2) * 2;
             const row_view &v = sh.view[r];
             float2 x = make_float2(0, 0);
@@ -375,9 +411,12 @@ template <int DP, bool WIDE> __global__ void __launch_bounds__(THREADS, DP == 25
             if (16 * warp < it.n_rows)
                 attend<DP>(w, a, queries + 16 * warp * DP * 2, keys, values, v, t * PAGE, lane);
         }
-        if (16 * warp < it.n_rows) put_rows<DP, WIDE>(w, a, q, it, v, lane);
+        __syncthreads();                    /* the tiles make room for the results */
+        if (16 * warp < it.n_rows)
+            put_rows<DP, WIDE>(w, a, q, it, sh.view + 16 * warp, (float *)keys + 16 * warp * DP, lane);
         __syncthreads();
     }
+    if (!waited) wait_predecessor();
 }
 
 /* Adds the parts of one (row, head): maximum over all, then splits 0, 4, 8, ...; 1, 5, ...; ... by a group
@@ -386,13 +425,14 @@ enum { COMBINE = 4 };
 template <int DP> __global__ void __launch_bounds__(DP * COMBINE) combine_kernel(attn_args a)
 {
     __shared__ float sum[COMBINE][DP], weight[COMBINE];
-    wait_predecessor();
     launch_dependents();
     const int row = blockIdx.y, head = blockIdx.x, col = threadIdx.x % DP, g = threadIdx.x / DP;
     const step *s = a.step;
-    if (row >= s->head.n_rows) return;
+    if (row >= s->head.n_rows) return wait_predecessor();
     const step_seq &q = s->seq[s->row[row].seq];
     const int n = count_splits(a, q) - first_split(a, q);
+    if (n == 1) return wait_predecessor();  /* the split's block has written the result, by the same operations */
+    wait_predecessor();
     const uint64_t part = ((uint64_t)row * a.heads + head) * a.max_splits;
     const float2 *stats = (const float2 *)a.stats + part;
     float m = -INFINITY;
@@ -412,7 +452,7 @@ template <int DP> __global__ void __launch_bounds__(DP * COMBINE) combine_kernel
     __syncthreads();
     if (g || col >= a.kv.dim) return;
     for (int i = 1; i < COMBINE; i++) o += sum[i][col], l += weight[i];
-    const float y = l > 0 ? o / l : 0.0f;
+    const float y = o * (l > 0 ? 1.0f / l : 0.0f);
     if (a.y) a.y[((uint64_t)row * a.heads + head) * a.kv.dim + col] = y;
     if (a.form.at) *(__half *)form_at(a.form, row, head * a.kv.dim + col) = to_half(y * a.form.scale);
 }

@@ -309,6 +309,7 @@ luce_status program_emit(struct gpu *g, struct program *p, bool all, struct laun
         if (bucket_rows(&e, e.c->out[0]) == 0) continue;        /* the bucket has no rows of this domain */
         emitters[e.c->op](&e);
     }
+    if (out->n > 1) out->at[1].overlap = false;         /* begin has ended when anything else starts */
     return e.st;
 }
 

@@ -179,6 +179,9 @@ gpu_error rows_absmax(const struct rows *r, float *out, gpu_stream s);
 gpu_error rows_to_f16(const struct rows *r, uint16_t *out, gpu_stream s);
 
 /* ---- measuring --------------------------------------------------------------------------------------- */
+/* Random bf16 numbers. */
+gpu_error measure_fill(void *p, uint64_t bytes, gpu_stream s);
+/* Reads all of it once. */
 gpu_error measure_read(const void *p, uint64_t bytes, int variant, int n_units, void *sink, gpu_stream s);
 
 #ifdef __cplusplus

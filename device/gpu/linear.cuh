@@ -90,8 +90,8 @@ template <class F> __global__ void __launch_bounds__(ROW_WARPS * WARP) unpack_ke
         r.column = lane * 4;
         __syncthreads();
     }
-    wait_predecessor();
     launch_dependents();
+    wait_predecessor();
     for (int c = blockIdx.x; c < a.n_chunks; c += gridDim.x) {
         const int strip = blockIdx.y;
         F::load(r, a.tiles + (((uint64_t)(a.first + strip) * a.n_chunks + c) * ROW_WARPS + rw) * F::TILE, lane);

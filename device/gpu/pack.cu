@@ -100,6 +100,22 @@ template <int UNROLL> __global__ void read_kernel(const uint4 *p, uint64_t n, ui
     }
     if (s == 0x12345) *out = s;
 }
+/* bf16 numbers of both signs below 1. */
+__global__ void random_kernel(uint16_t *out, uint64_t n)
+{
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x) {
+        uint32_t x = (uint32_t)i * 2654435761u;
+        x ^= x >> 15;
+        x *= 2246822519u;
+        x ^= x >> 13;
+        out[i] = (uint16_t)((x & 0x8000) | (0x3e80 + (x >> 16 & 0xff)));
+    }
+}
+gpu_error measure_fill(void *p, uint64_t bytes, gpu_stream s)
+{
+    random_kernel<<<4096, 256, 0, s>>>((uint16_t *)p, bytes / 2);
+    return GPU(GetLastError)();
+}
 gpu_error measure_read(const void *p, uint64_t bytes, int variant, int n_units, void *sink, gpu_stream s)
 {
     const unsigned blocks = (unsigned)(n_units * (variant & 1 ? 8 : 4)), threads = variant & 2 ? 512 : 256;

@@ -1,5 +1,6 @@
 /* device/gpu/rope_kv.cu - ROPE_KV: one warp per row and head of q, k or v.
  * Traffic: 4 bytes a column in, q out in f32, k and v in the cache's format; the launch costs more.
+ * The kernels of other layers leave this layer's pages alone, so the commit needs no wait either.
  * Commits first: the warp of bank row j moves that row into its page, when it was accepted, before it
  * overwrites it; accepted bank rows that no new row overwrites have blocks of their own.
  * The sum of a norm: lane i takes dims i, i + 32, ...; butterfly. Encoding equals tape/kv.c bit for bit. */
@@ -37,6 +38,7 @@ __device__ inline void move_row(const kv_place &kv, const half_place &h, int slo
     const uint8_t *from = kv.pages + (uint64_t)slot * kv.page_bytes + h.at;
     const uint16_t *f = (const uint16_t *)(from + (uint64_t)bank_row * h.row);
     uint16_t *t = (uint16_t *)(to + (uint64_t)(pos % PAGE) * h.row);
+#pragma unroll 1
     for (int i = lane; i < h.row / 2; i += WARP) t[i] = f[i];
     const int n = kv.dim / 32;
     if (h.scales && lane < n) {
@@ -49,6 +51,7 @@ __device__ inline void encode_row(const kv_place &kv, const half_place &h, uint8
 {
     uint8_t *to = block + (uint64_t)at * h.row;
     if (h.format == TYPE_F16 || h.format == TYPE_BF16) {
+#pragma unroll 1
         for (int i = lane; i < kv.dim; i += WARP) {
             if (h.format == TYPE_F16) ((__half *)to)[i] = __float2half_rn(x[i]);
             else ((bf16_t *)to)[i] = __float2bfloat16_rn(x[i]);
@@ -57,6 +60,7 @@ __device__ inline void encode_row(const kv_place &kv, const half_place &h, uint8
     }
     const int n = kv.dim / 32;
     __half *scales = (__half *)(block + h.scales) + at * n;
+#pragma unroll 1
     for (int b = 0; b < n; b++) {
         const float v = x[32 * b + lane], top = warp_max(fabsf(v));
         if (h.format == TYPE_Q8_0) {
@@ -80,23 +84,42 @@ __device__ inline void encode_row(const kv_place &kv, const half_place &h, uint8
 __device__ inline void norm_head(float *x, const float *w, int dim, float eps, int lane)
 {
     float sum = 0;
+#pragma unroll 1
     for (int i = lane; i < dim; i += WARP) sum += x[i] * x[i];
     const float scale = 1.0f / sqrtf(warp_sum(sum) / dim + eps);
+#pragma unroll 1
     for (int i = lane; i < dim; i += WARP) x[i] = x[i] * scale * w[i];
     __syncwarp();
 }
 
-__device__ inline void rotate_head(float *x, const rope_kv_args &a, int pos, int lane)
+/* Out of line: four copies of it would cost more to fetch than to run. */
+__device__ __noinline__ float2 sine_cosine(float angle)
 {
-    for (int i = lane; i < a.dims / 2; i += WARP) {
-        float s, c;
-        sincosf(__fmul_rn((float)pos, a.freq[i]), &s, &c);
-        s *= a.magnitude;
-        c *= a.magnitude;
+    float2 r;
+    sincosf(angle, &r.x, &r.y);
+    return r;
+}
+__device__ inline void find_angles(float *sine, float *cosine, const rope_kv_args &a, int pos, int lane)
+{
+#pragma unroll
+    for (int j = 0; j < HEAD_DIM / 2 / WARP; j++) {
+        const int i = lane + j * WARP;
+        if (i >= a.dims / 2) break;
+        const float2 r = sine_cosine(__fmul_rn((float)pos, a.freq[i]));
+        sine[j] = r.x * a.magnitude;
+        cosine[j] = r.y * a.magnitude;
+    }
+}
+__device__ inline void rotate_head(float *x, const rope_kv_args &a, const float *sine, const float *cosine, int lane)
+{
+#pragma unroll
+    for (int j = 0; j < HEAD_DIM / 2 / WARP; j++) {
+        const int i = lane + j * WARP;
+        if (i >= a.dims / 2) break;
         const int u = a.layout == LAYOUT_NORM ? 2 * i : i, v = a.layout == LAYOUT_NORM ? 2 * i + 1 : i + a.dims / 2;
         const float xu = x[u], xv = x[v];
-        x[u] = xu * c - xv * s;
-        x[v] = xv * c + xu * s;
+        x[u] = xu * cosine[j] - xv * sine[j];
+        x[v] = xv * cosine[j] + xu * sine[j];
     }
     __syncwarp();
 }
@@ -104,22 +127,22 @@ __device__ inline void rotate_head(float *x, const rope_kv_args &a, int pos, int
 __global__ void __launch_bounds__(HEAD_WARPS *WARP) rope_kv_kernel(rope_kv_args a)
 {
     __shared__ float staged[HEAD_WARPS][HEAD_DIM];
-    wait_predecessor();
     launch_dependents();
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, unit = blockIdx.x * HEAD_WARPS + warp;
     const int heads = a.heads, kv_heads = a.kv.kv_heads, dim = a.kv.dim, row = blockIdx.y;
     const step *s = a.step;
-    if (unit >= heads + 2 * kv_heads) return;
+    if (unit >= heads + 2 * kv_heads) return wait_predecessor();
     const half_place h = half_of(a.kv, (unit - heads) % kv_heads, unit >= heads + kv_heads);
     if (row >= a.bucket_rows) {             /* commits of a sequence that no new row overwrites */
-        if (unit < heads || row - a.bucket_rows >= s->head.n_seqs) return;
+        if (unit < heads || row - a.bucket_rows >= s->head.n_seqs) return wait_predecessor();
         const step_seq &q = s->seq[row - a.bucket_rows];
+#pragma unroll 1
         for (int i = 0; i < q.n_commit; i++)
             if (s->head.wide || q.commit[i] >= q.n_rows)
                 move_row(a.kv, h, q.slot, q.commit[i], q.past - q.n_commit + i, lane);
-        return;
+        return wait_predecessor();
     }
-    if (row >= s->head.n_rows) return;
+    if (row >= s->head.n_rows) return wait_predecessor();
     const step_row &r = s->row[row];
     const step_seq &q = s->seq[r.seq];
     const int j = row - q.first_row;
@@ -131,17 +154,24 @@ __global__ void __launch_bounds__(HEAD_WARPS *WARP) rope_kv_kernel(rope_kv_args 
         }
         __syncwarp();
     }
+    /* Angles and what was accepted come from the step: all that before the wait. */
+    float sine[HEAD_DIM / 2 / WARP], cosine[HEAD_DIM / 2 / WARP];
+    const bool turn = unit < heads + kv_heads && a.layout != LAYOUT_NONE;
+    if (turn) find_angles(sine, cosine, a, r.rope[0], lane);
+    wait_predecessor();
     float *x = staged[warp];
     const float *from = a.x + ((uint64_t)row * (heads + 2 * kv_heads) + unit) * dim;
+#pragma unroll 1
     for (int i = lane; i < dim; i += WARP) x[i] = from[i];
     __syncwarp();
     if (unit < heads + kv_heads) {
         const float *w = unit < heads ? a.q_norm : a.k_norm;
         if (w) norm_head(x, w, dim, a.eps, lane);
-        if (a.layout != LAYOUT_NONE) rotate_head(x, a, r.rope[0], lane);
+        if (turn) rotate_head(x, a, sine, cosine, lane);
     }
     if (unit < heads) {
-        for (int i = lane; i < dim; i += WARP) a.q[((uint64_t)row * heads + unit) * dim + i] = x[i];
+    #pragma unroll 1
+    for (int i = lane; i < dim; i += WARP) a.q[((uint64_t)row * heads + unit) * dim + i] = x[i];
         return;
     }
     const int pos = s->head.wide ? r.index : j;

@@ -2,7 +2,10 @@
  * ARGMAX, and the conversion of a value into the activations of a product.
  * Traffic is some KB a row: a launch costs more than the bytes. One block a row; f32 throughout.
  * Sums: thread i takes pairs i, i + threads, ...; warps combine by butterfly, then in index order. The
- * number of threads follows from the columns alone, so a row gives the same bits in any step. */
+ * number of threads follows from the columns alone, so a row gives the same bits in any step.
+ * What a kernel reads before it waits for its predecessor: weights, and the step. The kernel after begin
+ * starts when begin has ended, and all others after that one, so the step is there. Every thread waits
+ * before it ends, so that a kernel's end means that all before it have ended. */
 #include "device/gpu/rows.cuh"
 
 enum { ROW_THREADS = 1024 };
@@ -60,15 +63,15 @@ void launch_begin(launch *l, const begin_args *a)
 
 __global__ void __launch_bounds__(ROW_THREADS) embed_kernel(embed_args a)
 {
-    wait_predecessor();
     launch_dependents();
     const int row = blockIdx.x;
-    if (row >= a.step->head.n_rows) return;
+    if (row >= a.step->head.n_rows) return wait_predecessor();
     const int token = a.step->row[row].token, cols = a.table.n_cols;
     const bool inside = token >= 0 && token < a.table.n_rows;
     const uint8_t *from = a.table.at + (uint64_t)(inside ? token : 0) * a.table.row_bytes;
     float *y = a.y + (uint64_t)row * cols;
     const float undo = 1.0f / a.table.unit;
+    wait_predecessor();
     for (int i = threadIdx.x; i < cols; i += blockDim.x)
         y[i] = inside ? a.scale * (row_value(a.table.type, from, i) * undo) : 0.0f;
 }
@@ -100,54 +103,70 @@ __device__ inline int padded(const form &f, int cols)
     return f.at ? (cols + 63) / 64 * 64 : cols;
 }
 
-__global__ void __launch_bounds__(ROW_THREADS) norm_kernel(norm_args a)
+/* A thread's first pairs of the weights are loaded before the wait; those of the row stay in registers. */
+enum { NORM_PAIRS = 2 };
+template <bool EVEN> __global__ void __launch_bounds__(ROW_THREADS) norm_kernel(norm_args a)
 {
     __shared__ float shared[WARP];
-    wait_predecessor();
     launch_dependents();
-    const int row = blockIdx.x, cols = a.cols;
-    if (row >= *a.n_rows) return;
-    const float *x = a.x + (uint64_t)row * cols;
+    const int row = blockIdx.x, cols = a.cols, step = 2 * (int)blockDim.x, k0 = 2 * (int)threadIdx.x;
+    if (row >= *a.n_rows) return wait_predecessor();
+    const float *x = a.x + (uint64_t)row * cols, *r = a.residual ? a.residual + (uint64_t)row * cols : nullptr;
+    float *y = a.y ? a.y + (uint64_t)row * cols : nullptr;
+    auto pair = [&](const float *from, int k) {
+        if (k >= cols) return make_float2(0, 0);
+        return EVEN ? *(const float2 *)(from + k) : make_float2(from[k], k + 1 < cols ? from[k + 1] : 0.0f);
+    };
+    float2 w[NORM_PAIRS], v[NORM_PAIRS];
+#pragma unroll
+    for (int i = 0; i < NORM_PAIRS; i++) w[i] = pair(a.w, k0 + i * step);
+    wait_predecessor();
+#pragma unroll
+    for (int i = 0; i < NORM_PAIRS; i++) v[i] = pair(x, k0 + i * step);
     float sum = 0;
-    for (int k = 2 * threadIdx.x; k < cols; k += 2 * blockDim.x) {
-        float2 v = pair_at(x, k, cols);
-        sum += v.x * v.x;
-        sum += v.y * v.y;
+#pragma unroll
+    for (int i = 0; i < NORM_PAIRS; i++) sum += v[i].x * v[i].x, sum += v[i].y * v[i].y;
+#pragma unroll 2
+    for (int k = k0 + NORM_PAIRS * step; k < cols; k += step) {
+        const float2 far = pair(x, k);
+        sum += far.x * far.x, sum += far.y * far.y;
     }
     sum = warp_sum(sum);
     if (threadIdx.x % WARP == 0) shared[threadIdx.x / WARP] = sum;
     __syncthreads();
     float total = 0;
+#pragma unroll 4
     for (int i = 0; i < (int)blockDim.x / WARP; i++) total += shared[i];
     const float scale = 1.0f / sqrtf(total / cols + a.eps);
-    const float *r = a.residual ? a.residual + (uint64_t)row * cols : nullptr;
-    float *y = a.y ? a.y + (uint64_t)row * cols : nullptr;
-    for (int k = 2 * threadIdx.x; k < padded(a.form, cols); k += 2 * blockDim.x) {
-        float2 v = make_float2(0, 0);
-        if (k < cols) {
-            float2 w = pair_at(a.w, k, cols);
-            v = pair_at(x, k, cols);
-            v = make_float2(v.x * scale * w.x, v.y * scale * w.y);
-            if (r) {
-                float2 add = pair_at(r, k, cols);
-                v.x += add.x;
-                v.y += add.y;
+#pragma unroll 1
+    for (int i = 0, k = k0; k < padded(a.form, cols); i++, k += step) {
+        const float2 x2 = i == 0 ? v[0] : i == 1 ? v[1] : pair(x, k), w2 = i == 0 ? w[0] : i == 1 ? w[1] : pair(a.w, k);
+        float2 out = make_float2(x2.x * scale * w2.x, x2.y * scale * w2.y);
+        if (r) {
+            const float2 add = pair(r, k);
+            out.x += add.x, out.y += add.y;
+        }
+        if (y && k < cols) {
+            if (EVEN) *(float2 *)(y + k) = out;
+            else {
+                y[k] = out.x;
+                if (k + 1 < cols) y[k + 1] = out.y;
             }
         }
-        put_pair(y, a.form, row, k, cols, v);
+        if (a.form.at) form_put2(a.form, row, k, out.x, out.y);
     }
 }
 void launch_norm(launch *l, const norm_args *a, int rows)
 {
-    fill_launch(l, norm_kernel, dim3(rows), threads_for(a->cols), 0, *a);
+    fill_launch(l, a->cols % 2 ? norm_kernel<false> : norm_kernel<true>, dim3(rows), threads_for(a->cols), 0, *a);
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) map_kernel(map_args a)
 {
-    wait_predecessor();
     launch_dependents();
     const int row = blockIdx.x, cols = a.cols;
-    if (row >= *a.n_rows) return;
+    if (row >= *a.n_rows) return wait_predecessor();
+    wait_predecessor();
     const bool gate = a.kind == MAP_SILU || a.kind == MAP_GELU;
     const float *x = a.a + (uint64_t)(a.kind == MAP_TAKE ? a.step->out[row].row : row) * cols * (gate ? 2 : 1);
     const float *b = gate ? x + cols : a.b ? a.b + (uint64_t)row * cols : nullptr;
@@ -180,8 +199,8 @@ struct pad_args {
 };
 __global__ void pad_kernel(pad_args a)
 {
-    wait_predecessor();
     launch_dependents();
+    wait_predecessor();
     for (int k = a.cols + threadIdx.x; k < (a.cols + 63) / 64 * 64; k += blockDim.x)
         *(__half *)form_at(a.f, blockIdx.x, k) = __float2half_rn(0);
 }
@@ -205,10 +224,10 @@ __device__ inline best better(best a, best b)
 __global__ void __launch_bounds__(ROW_THREADS) argmax_kernel(argmax_args a)
 {
     __shared__ best shared[WARP];
-    wait_predecessor();
     launch_dependents();
     const int row = blockIdx.x;
-    if (row >= *a.n_rows) return;
+    if (row >= *a.n_rows) return wait_predecessor();
+    wait_predecessor();
     const float *x = a.x + (uint64_t)row * a.cols;
     best mine = { -INFINITY, INT32_MAX };
 #pragma unroll 8

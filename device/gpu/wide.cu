@@ -73,8 +73,8 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) wide_kernel(wide_args a)
         bar_fence();
     }
     __syncthreads();
-    wait_predecessor();
     launch_dependents();
+    wait_predecessor();
     const int rows = *a.n_rows, m_tiles = (rows + TILE_M - 1) / TILE_M, n_work = m_tiles * a.n_tiles;
     int turn = 0;               /* stages used so far */
     if (group == 2) {           /* the feeder */
