@@ -205,9 +205,9 @@ __device__ inline void load_tile(const attn_args &a, const step_seq &q, const sh
     const uint8_t *bank = kv.pages + (uint64_t)q.slot * kv.page_bytes + in_page;
     const int limit = WIDE ? q.past + q.n_rows : q.past;        /* positions that pages hold */
     auto row_of = [&](int r) -> const uint8_t * {       /* the block's start and the row in it; NULL: zeros */
-        const int p = t * PAGE + r;
-        if (p < limit) return committed ? committed + (uint64_t)r * row_bytes : nullptr;
-        return !WIDE && p - limit < sh.n_bank ? bank + (uint64_t)sh.bank[p - limit] * row_bytes : nullptr;
+                                                  const int p = t * PAGE + r;
+                                                  if (p < limit) return committed ? committed + (uint64_t)r * row_bytes : nullptr;
+                                                  return !WIDE && p - limit < sh.n_bank ? bank + (uint64_t)sh.bank[p - limit] * row_bytes : nullptr;
     };
     if (format == TYPE_F16) {
 #pragma unroll 4

@@ -170,8 +170,8 @@ __global__ void __launch_bounds__(HEAD_WARPS *WARP) rope_kv_kernel(rope_kv_args 
         if (turn) rotate_head(x, a, sine, cosine, lane);
     }
     if (unit < heads) {
-    #pragma unroll 1
-    for (int i = lane; i < dim; i += WARP) a.q[((uint64_t)row * heads + unit) * dim + i] = x[i];
+#pragma unroll 1
+        for (int i = lane; i < dim; i += WARP) a.q[((uint64_t)row * heads + unit) * dim + i] = x[i];
         return;
     }
     const int pos = s->head.wide ? r.index : j;
