@@ -15,6 +15,7 @@ static const struct command commands[COMMAND_COUNT] = {
     [COMMAND_RUN] = { "run", "", 0, 0, "continue a prompt, or answer it with --chat", run_run },
     [COMMAND_CHAT] = { "chat", "", 0, 0, "talk with a model in the terminal", chat_run },
     [COMMAND_BENCH] = { "bench", "", 0, 0, "measure a model's speed beside the machine's limits", bench_run },
+    [COMMAND_PERPLEXITY] = { "perplexity", "", 0, 0, "measure how well a model predicts a text", perplexity_run },
     [COMMAND_INSPECT] = { "inspect", "FILE", 1, 1, "print what a model file holds", inspect_run },
     [COMMAND_TOKENIZE] = { "tokenize", "[TEXT]", 0, 1, "turn text into token ids, or ids into text",
                            tokenize_run },
@@ -28,7 +29,8 @@ static void help(struct buf *out)
                       "Usage: luce COMMAND [options] ...\n\nCommands:\n");
     for (int i = 0; i < COMMAND_COUNT; i++)
         buf_printf(out, "  %-12s %s\n", commands[i].name, commands[i].summary);
-    buf_add_text(out, "\n'luce COMMAND --help' lists a command's options; --version prints the version.\n");
+    buf_add_text(out, "\n'luce COMMAND --help' lists a command's options; --version prints the version;\n"
+                      "--man DIRECTORY writes manual pages.\n");
 }
 
 static bool is_help(const char *arg)
@@ -65,6 +67,10 @@ static luce_status dispatch(int argc, char **argv, luce_error *err)
         luce_status st = output_write(&text, err);
         buf_drop(&text);
         return st;
+    }
+    if (!strcmp(argv[1], "--man")) {
+        if (argc != 3) return fail(err, LUCE_E_ARG, "--man: give the directory that the pages go to");
+        return man_write(argv[2], commands, COMMAND_COUNT, err);
     }
     for (int i = 0; i < COMMAND_COUNT; i++)
         if (!strcmp(argv[1], commands[i].name))

@@ -30,19 +30,21 @@ struct option {
 #define FOR(id) (1u << COMMAND_##id)
 #define AT(field) offsetof(struct options, field)
 #define SAMPLES (FOR(RUN) | FOR(CHAT))
-#define LOADS (SAMPLES | FOR(BENCH) | FOR(INSPECT) | FOR(SERVE))
+#define LOADS (SAMPLES | FOR(BENCH) | FOR(PERPLEXITY) | FOR(INSPECT) | FOR(SERVE))
 #define SPECULATES (SAMPLES | FOR(BENCH))
 static const struct option table[] = {
-    { "model", 'm', OPT_TEXT, AT(model), NULL, "FILE", 0, 0, SAMPLES | FOR(BENCH) | FOR(TOKENIZE) | FOR(SERVE),
+    { "model", 'm', OPT_TEXT, AT(model), NULL, "FILE", 0, 0,
+      SAMPLES | FOR(BENCH) | FOR(PERPLEXITY) | FOR(TOKENIZE) | FOR(SERVE),
       "the model, a GGUF file (any part of a split one)" },
-    { "file", 'f', OPT_TEXT, AT(file), NULL, "FILE", 0, 0, FOR(TOKENIZE) | FOR(RUN),
+    { "file", 'f', OPT_TEXT, AT(file), NULL, "FILE", 0, 0,
+      FOR(TOKENIZE) | FOR(RUN) | FOR(PERPLEXITY),
       "read the text from this file" },
     { "json", 0, OPT_FLAG, AT(json), NULL, NULL, 0, 0,
-      FOR(INSPECT) | FOR(TOKENIZE) | FOR(RUN) | FOR(DEVICES) | FOR(BENCH),
+      FOR(INSPECT) | FOR(TOKENIZE) | FOR(RUN) | FOR(DEVICES) | FOR(BENCH) | FOR(PERPLEXITY),
       "print one JSON object" },
     { "values", 0, OPT_INT, AT(values), "8", "N", 0, INT32_MAX, FOR(INSPECT),
       "show at most N elements of an array" },
-    { "special", 0, OPT_FLAG, AT(special), NULL, NULL, 0, 0, FOR(TOKENIZE) | SAMPLES,
+    { "special", 0, OPT_FLAG, AT(special), NULL, NULL, 0, 0, FOR(TOKENIZE) | SAMPLES | FOR(PERPLEXITY),
       "text that spells a control token becomes that token, and back" },
     { "bos", 0, OPT_FLAG, AT(bos), NULL, NULL, 0, 0, FOR(TOKENIZE),
       "add the tokens that the model wants around a raw prompt" },
@@ -109,7 +111,7 @@ static const struct option table[] = {
     { "threads", 't', OPT_INT, AT(threads), "0", "N", 0, 1024, LOADS | FOR(DEVICES) | FOR(DOCTOR),
       "threads of the CPU; 0: what the machine has" },
     { "context", 'c', OPT_INT, AT(context), "0", "N", 0, INT32_MAX, LOADS,
-      "most positions of a text; 0: the model's, or what fits" },
+      "most positions of a text; 0: the model's, or what fits (perplexity: the window; 0: 512)" },
     { "cache-type-k", 0, OPT_TEXT, AT(cache_type_k), "f16", "TYPE", 0, 0, LOADS,
       "format of keys in the cache: f16, bf16, q8_0, q4_0" },
     { "cache-type-v", 0, OPT_TEXT, AT(cache_type_v), "f16", "TYPE", 0, 0, LOADS, "format of values in the cache" },
@@ -284,6 +286,41 @@ void options_help(struct buf *out, enum command_id id, const struct command *com
         buf_printf(out, "%s)\n", name);
     }
     buf_printf(out, "  %-28s print this\n", "    --help");
+}
+
+void man_text(struct buf *out, const char *text)
+{
+    if (*text == '.' || *text == '\'') buf_add_text(out, "\\&");
+    for (; *text; text++) {
+        if (*text == '-') buf_add_text(out, "\\-");
+        else if (*text == '\\') buf_add_text(out, "\\e");
+        else buf_add_char(out, *text);
+    }
+}
+
+void options_man(struct buf *out, enum command_id id)
+{
+    buf_add_text(out, ".SH OPTIONS\n");
+    for (int i = 0; i < N_OPTIONS; i++) {
+        const struct option *row = &table[i];
+        if (!(row->commands >> id & 1)) continue;
+        char name[NAME_MAX_BYTES];
+        variable_name(row, name);
+        buf_add_text(out, ".TP\n");
+        if (row->letter) buf_printf(out, "\\fB\\-%c\\fR, ", row->letter);
+        buf_add_text(out, "\\fB\\-\\-");
+        man_text(out, row->name);
+        buf_add_text(out, "\\fR");
+        if (row->value) buf_printf(out, " \\fI%s\\fR", row->value);
+        buf_add_char(out, '\n');
+        man_text(out, row->help);
+        buf_printf(out, ".\nVariable %s", name);
+        if (row->fallback) {
+            buf_add_text(out, "; default ");
+            man_text(out, row->fallback);
+        }
+        buf_add_text(out, ".\n");
+    }
 }
 
 luce_status output_write(const struct buf *text, luce_error *err)

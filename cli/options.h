@@ -47,8 +47,8 @@ struct options {
 };
 
 enum command_id {
-    COMMAND_SERVE, COMMAND_RUN, COMMAND_CHAT, COMMAND_BENCH, COMMAND_INSPECT, COMMAND_TOKENIZE, COMMAND_DEVICES,
-    COMMAND_DOCTOR, COMMAND_COUNT
+    COMMAND_SERVE, COMMAND_RUN, COMMAND_CHAT, COMMAND_BENCH, COMMAND_PERPLEXITY, COMMAND_INSPECT, COMMAND_TOKENIZE,
+    COMMAND_DEVICES, COMMAND_DOCTOR, COMMAND_COUNT
 };
 
 /* One row per command. */
@@ -70,14 +70,23 @@ luce_status options_parse(struct options *o, enum command_id id, const struct co
 /* Appends the command's --help. */
 void options_help(struct buf *out, enum command_id id, const struct command *command);
 
+/* The options of a command as the OPTIONS section of a manual page (man(7) source). */
+void options_man(struct buf *out, enum command_id id);
+/* Text with what man(7) would read as its own escaped. */
+void man_text(struct buf *out, const char *text);
+
 /* Writes the whole buffer to standard output. LUCE_E_NOMEM when the buffer had failed, LUCE_E_IO. */
 luce_status output_write(const struct buf *text, luce_error *err);
+
+/* Writes luce.1 and a luce-COMMAND.1 for each of n commands into a directory that is there. */
+luce_status man_write(const char *directory, const struct command *commands, int n, luce_error *err);
 
 /* The commands, each in its file; see struct command. */
 luce_status serve_run(const struct options *o, luce_error *err);
 luce_status run_run(const struct options *o, luce_error *err);
 luce_status chat_run(const struct options *o, luce_error *err);
 luce_status bench_run(const struct options *o, luce_error *err);
+luce_status perplexity_run(const struct options *o, luce_error *err);
 luce_status inspect_run(const struct options *o, luce_error *err);
 luce_status tokenize_run(const struct options *o, luce_error *err);
 luce_status devices_run(const struct options *o, luce_error *err);

@@ -79,7 +79,8 @@ static void cases(struct case_list *l)
                                            .p = { any[i][0], any[i][1], any[i][2], any[i][3], i }, .label = "",
                                            .record = record_case });
         }
-    case_add(l, &(struct op_case){ .n_rows = 1, .p = { 31, 5, 128, 8, 1 }, .record = record_case, .label = "31 columns" });
+    case_add(l, &(struct op_case){ .n_rows = 1, .p = { 31, 5, 128, 8, 1 }, .record = record_case,
+                                   .label = "31 columns" });
     case_add(l, &(struct op_case){ .n_rows = 33, .p = { 32, 3, 1, 1 }, .record = record_case, .label = "one expert" });
 }
 
