@@ -95,7 +95,7 @@ static void cases(struct case_list *l)
     for (int i = 0; i < 8; i++)
         for (int j = i % 3; j < CASE_WIDTHS; j += 3) {
             int n = case_widths[j];
-            case_add(l, &(struct op_case){ .n_rows = n, .wide = n > NARROW_ROWS, 
+            case_add(l, &(struct op_case){ .n_rows = n, .wide = n > NARROW_ROWS,
                                            .p = { any[i][0], any[i][1], any[i][2] },
                                            .f = { i == 4 ? 2.5f : 0 }, .record = record_case,
                                            .label = any[i][2] & WEIGHTS ? "weights" : "ids" });

@@ -1,7 +1,8 @@
 /* device/gpu/attn.cu - ATTN: attention over pages, staging banks and paths, on the matrix units.
  *
- * Query rows of one kv head (tokens x heads of its group) are packed into blocks of 64 rows, a warp to 16;
- * the keys and values of one page (64 positions) lie in shared memory as f16, whatever their format.
+ * Query rows of one kv head (tokens x heads of its group) are packed, 16 to a warp, one warp or four to a
+ * block; the keys and values of one page (64 positions) lie in shared memory as f16, whatever their
+ * format. The values arrive while scores are computed, the next keys while values are added.
  * A row's scores and sums are its own: rows of a block do not meet, pages that a row does not see change
  * nothing (their weights are exactly 0), and a key stands at its position whether it comes from a page or
  * from the bank. So a row's bits depend on its keys alone.
@@ -14,11 +15,11 @@
  * units for wide ones. Scores are f16 x f16 in f32, weights f16, sums f32. */
 #include "device/gpu/rows.cuh"
 
-enum { ROWS = 64, WARPS = ROWS / 16, THREADS = WARPS * WARP };
+enum { KEYS = PAGE, MOST_ROWS = 64 };       /* keys of a tile; packed rows of a block, at most */
 
 bool attn_can(int heads, int kv_heads, int dim)
 {
-    return dim <= 256 && dim % 8 == 0 && heads / kv_heads <= ROWS;
+    return dim <= 256 && dim % 8 == 0 && heads / kv_heads <= MOST_ROWS;
 }
 int attn_split(int max_positions)
 {
@@ -49,9 +50,9 @@ struct item {
 };
 
 struct shared_attn {
-    row_view view[ROWS];
+    row_view view[MOST_ROWS];
     int n_items[STEP_SEQS + 1];             /* before sequence s */
-    uint8_t bank[ROWS];                     /* bank rows of the path, in order */
+    uint8_t bank[NARROW_ROWS];                     /* bank rows of the path, in order */
     int n_bank, low, high;                  /* pages of the item */
 };
 
@@ -65,9 +66,10 @@ __device__ inline int count_splits(const attn_args &a, const step_seq &q)
     return (q.past + q.n_rows + a.split - 1) / a.split;     /* one past the last */
 }
 
-template <bool WIDE> __device__ inline int count_items(const attn_args &a, const step_seq &q, bool tree, int group)
+template <int WARPS, bool WIDE> __device__ inline int count_items(const attn_args &a, const step_seq &q, bool tree, int group)
 {
     if (!q.n_rows) return 0;
+    enum { ROWS = 16 * WARPS };
     const int chunks = (q.n_rows * group + ROWS - 1) / ROWS;
     if (WIDE) return a.kv.kv_heads * chunks;
     const int s0 = first_split(a, q), s1 = count_splits(a, q);
@@ -77,9 +79,10 @@ template <bool WIDE> __device__ inline int count_items(const attn_args &a, const
     return a.kv.kv_heads * ((common - s0) * chunks + (s1 - common) * q.n_rows);
 }
 
-template <bool WIDE>
+template <int WARPS, bool WIDE>
 __device__ inline item find_item(const attn_args &a, const step *s, const shared_attn &sh, int i, int group)
 {
+    enum { ROWS = 16 * WARPS };
     item it;
     it.seq = 0;
     while (sh.n_items[it.seq + 1] <= i) it.seq++;
@@ -115,16 +118,17 @@ __device__ inline item find_item(const attn_args &a, const step *s, const shared
 }
 
 /* Fills the views of the block's rows and the range of pages. All threads; ends in a barrier. */
-template <bool WIDE>
+template <int WARPS, bool WIDE>
 __device__ inline void view_rows(const attn_args &a, const step *s, const item &it, shared_attn &sh, int group)
 {
     const step_seq &q = s->seq[it.seq];
-    if (threadIdx.x == 0) sh.low = INT32_MAX, sh.high = -1;
+    const int thread = threadIdx.x;
+    if (thread == 0) sh.low = INT32_MAX, sh.high = -1;
     __syncthreads();
-    if (threadIdx.x < ROWS) {
+    if (thread < 16 * WARPS) {
         row_view v = { -1, 0, -1, INT32_MAX, -1, 0 };
-        if ((int)threadIdx.x < it.n_rows) {
-            const int packed = it.row0 + threadIdx.x, row = q.first_row + packed / group;
+        if (thread < it.n_rows) {
+            const int packed = it.row0 + thread, row = q.first_row + packed / group;
             const step_row &r = s->row[row];
             v.row = row;
             v.head = it.head * group + packed % group;
@@ -141,9 +145,9 @@ __device__ inline void view_rows(const attn_args &a, const step *s, const item &
                 atomicMax(&sh.high, high / PAGE);
             }
         }
-        sh.view[threadIdx.x] = v;
+        sh.view[thread] = v;
     }
-    if (!WIDE && threadIdx.x == ROWS) {
+    if (!WIDE && thread == 16) {            /* in no warp's way: it holds no row of its own */
         const uint64_t path = it.single ? s->row[q.first_row + it.row0 / group].path : 0;
         sh.n_bank = 0;
         for (int j = 0; j < q.n_rows; j++)
@@ -193,7 +197,7 @@ template <int DP> __device__ inline int piece(int r, int c)
 }
 
 /* Keys or values of page t into a tile. Every thread waits for its own copies in the caller. */
-template <int DP, bool WIDE, bool VALUES>
+template <int DP, int WARPS, bool WIDE, bool VALUES>
 __device__ inline void load_tile(const attn_args &a, const step_seq &q, const shared_attn &sh, int head, int t, uint8_t *tile)
 {
     const kv_place &kv = a.kv;
@@ -211,17 +215,17 @@ __device__ inline void load_tile(const attn_args &a, const step_seq &q, const sh
     };
     if (format == TYPE_F16) {
 #pragma unroll 4
-        for (int i = threadIdx.x; i < ROWS * (DP / 8); i += THREADS) {
+        for (int i = threadIdx.x; i < KEYS * (DP / 8); i += WARPS * WARP) {
             const int r = i / (DP / 8), c = i % (DP / 8);
             const uint8_t *from = row_of(r);
             uint8_t *to = tile + piece<DP>(r, c);
-            if (from && c * 8 < kv.dim) copy16_async(to, from + 16 * c);
+            if (from && c * 8 < kv.dim) copy16(to, from + 16 * c);
             else *(uint4 *)to = make_uint4(0, 0, 0, 0);
         }
         return;
     }
 #pragma unroll 1
-    for (int i = threadIdx.x; i < ROWS * (DP / 8); i += THREADS) {
+    for (int i = threadIdx.x; i < KEYS * (DP / 8); i += WARPS * WARP) {
         const int r = i / (DP / 8), c = i % (DP / 8);
         const uint8_t *from = row_of(r), *block = t * PAGE + r < limit ? committed : bank;
         uint4 x = make_uint4(0, 0, 0, 0);
@@ -235,11 +239,11 @@ template <int DP> struct warp_state {
     float o[DP / 8][4], m[2], l[2];
 };
 
+/* Weights of the page's keys, not yet divided by their sum, in s. */
 template <int DP>
-__device__ inline void attend(warp_state<DP> &w, const attn_args &a, const uint8_t *queries, const uint8_t *keys,
-                              const uint8_t *values, const row_view v[2], int p0, int lane)
+__device__ inline void weigh(warp_state<DP> &w, float s[8][4], const attn_args &a, const uint8_t *queries, const uint8_t *keys,
+                             const row_view v[2], int p0, int lane)
 {
-    float s[8][4];
 #pragma unroll
     for (int j = 0; j < 8; j++) s[j][0] = s[j][1] = s[j][2] = s[j][3] = 0;
     const int mat = lane / 8, in = lane % 8;
@@ -299,6 +303,11 @@ __device__ inline void attend(warp_state<DP> &w, const attn_args &a, const uint8
 #pragma unroll
         for (int d = 0; d < DP / 8; d++) w.o[d][2 * h] *= keep, w.o[d][2 * h + 1] *= keep;
     }
+}
+
+template <int DP> __device__ inline void add_values(warp_state<DP> &w, const float s[8][4], const uint8_t *values, int lane)
+{
+    const int mat = lane / 8, in = lane % 8;
 #pragma unroll
     for (int k = 0; k < 4; k++) {
         uint32_t p[4];
@@ -357,18 +366,19 @@ __device__ inline void put_rows(const warp_state<DP> &w, const attn_args &a, con
     }
 }
 
-template <int DP, bool WIDE> __global__ void __launch_bounds__(THREADS, DP == 256 ? 1 : 3) attn_kernel(attn_args a)
+template <int DP, int WARPS, bool WIDE>
+__global__ void __launch_bounds__(WARPS * WARP, WARPS == 1 ? 6 : DP == 256 ? 1 : 3) attn_kernel(attn_args a)
 {
     extern __shared__ __align__(1024) uint8_t tiles[];
     __shared__ shared_attn sh;
-    uint8_t *queries = tiles, *keys = queries + ROWS * DP * 2, *values = keys + ROWS * DP * 2;
+    uint8_t *queries = tiles, *keys = queries + 16 * WARPS * DP * 2, *values = keys + KEYS * DP * 2;
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, group = a.heads / a.kv.kv_heads;
     const step *s = a.step;
     bool waited = false;
     launch_dependents();
     const int n_seqs = s->head.n_seqs;
-    if ((int)threadIdx.x < n_seqs)
-        sh.n_items[threadIdx.x + 1] = count_items<WIDE>(a, s->seq[threadIdx.x], a.tree[threadIdx.x], group);
+    for (int i = threadIdx.x; i < n_seqs; i += WARPS * WARP)
+        sh.n_items[i + 1] = count_items<WARPS, WIDE>(a, s->seq[i], a.tree[i], group);
     __syncthreads();
     if (threadIdx.x == 0) {
         sh.n_items[0] = 0;
@@ -376,13 +386,13 @@ template <int DP, bool WIDE> __global__ void __launch_bounds__(THREADS, DP == 25
     }
     __syncthreads();
     for (int i = blockIdx.x; i < sh.n_items[n_seqs]; i += gridDim.x) {
-        const item it = find_item<WIDE>(a, s, sh, i, group);
+        const item it = find_item<WARPS, WIDE>(a, s, sh, i, group);
         const step_seq &q = s->seq[it.seq];
-        view_rows<WIDE>(a, s, it, sh, group);
+        view_rows<WARPS, WIDE>(a, s, it, sh, group);
         if (!waited) wait_predecessor();    /* the step was there before */
         waited = true;
 #pragma unroll 2
-        for (int j = threadIdx.x; j < (it.n_rows + 15) / 16 * 16 * (DP / 2); j += THREADS) {
+        for (int j = threadIdx.x; j < (it.n_rows + 15) / 16 * 16 * (DP / 2); j += WARPS * WARP) {
             const int r = j / (DP / 2), col = j % (DP / 2) * 2;
             const row_view &v = sh.view[r];
             float2 x = make_float2(0, 0);
@@ -402,17 +412,27 @@ template <int DP, bool WIDE> __global__ void __launch_bounds__(THREADS, DP == 25
         w.l[0] = w.l[1] = 0;
 #pragma unroll
         for (int d = 0; d < DP / 8; d++) w.o[d][0] = w.o[d][1] = w.o[d][2] = w.o[d][3] = 0;
-        for (int t = t0; t < t1; t++) {
-            __syncthreads();                /* the page before is done */
-            load_tile<DP, WIDE, false>(a, q, sh, it.head, t, keys);
-            load_tile<DP, WIDE, true>(a, q, sh, it.head, t, values);
-            copies_done();
+        const bool busy = 16 * warp < it.n_rows;
+        float weights[8][4];
+        /* Page t + 1 is on its way while page t is worked on; the loop begins before the first. */
+        for (int t = t0 - 1; t < t1; t++) {
+            const bool more = t + 1 < t1;
+            __syncthreads();                /* scores of page t are done with the keys */
+            if (more) load_tile<DP, WARPS, WIDE, false>(a, q, sh, it.head, t + 1, keys);
+            copy_commit();
+            copy_wait<1>();                 /* the values of page t are there */
             __syncthreads();
-            if (16 * warp < it.n_rows)
-                attend<DP>(w, a, queries + 16 * warp * DP * 2, keys, values, v, t * PAGE, lane);
+            if (busy && t >= t0) add_values<DP>(w, weights, values, lane);
+            __syncthreads();
+            if (more) load_tile<DP, WARPS, WIDE, true>(a, q, sh, it.head, t + 1, values);
+            copy_commit();
+            copy_wait<1>();                 /* the keys of page t + 1 */
+            __syncthreads();
+            if (busy && more) weigh<DP>(w, weights, a, queries + 16 * warp * DP * 2, keys, v, (t + 1) * PAGE, lane);
         }
+        copy_wait<0>();
         __syncthreads();                    /* the tiles make room for the results */
-        if (16 * warp < it.n_rows)
+        if (busy)
             put_rows<DP, WIDE>(w, a, q, it, sh.view + 16 * warp, (float *)keys + 16 * warp * DP, lane);
         __syncthreads();
     }
@@ -457,16 +477,21 @@ template <int DP> __global__ void __launch_bounds__(DP * COMBINE) combine_kernel
     if (a.form.at) *(__half *)form_at(a.form, row, head * a.kv.dim + col) = to_half(y * a.form.scale);
 }
 
+template <int DP, int WARPS, bool WIDE> static void launch_one(launch *l, const attn_args *a, int n_units)
+{
+    const int shared = (16 * WARPS + 2 * KEYS) * DP * 2, most = 216 * 1024 / (shared + 2048);
+    const int blocks = WARPS == 1 ? (most < 6 ? most : 6) : DP == 256 ? 2 : 3;
+    allow_shared((const void *)attn_kernel<DP, WARPS, WIDE>, shared);
+    fill_launch(l, attn_kernel<DP, WARPS, WIDE>, dim3(n_units * blocks), WARPS * WARP, shared, *a);
+}
 template <int DP> static int launch_dim(launch *l, const attn_args *a, int rows, bool wide, int n_units)
 {
-    const int shared = 3 * ROWS * DP * 2, blocks = n_units * (DP == 256 ? 2 : 3);
-    allow_shared((const void *)attn_kernel<DP, false>, shared);
-    allow_shared((const void *)attn_kernel<DP, true>, shared);
     if (wide) {
-        fill_launch(l, attn_kernel<DP, true>, dim3(blocks), THREADS, shared, *a);
+        launch_one<DP, 4, true>(l, a, n_units);
         return 1;
     }
-    fill_launch(l, attn_kernel<DP, false>, dim3(blocks), THREADS, shared, *a);
+    if (rows * (a->heads / a->kv.kv_heads) <= 16) launch_one<DP, 1, false>(l, a, n_units);
+    else launch_one<DP, 4, false>(l, a, n_units);
     fill_launch(l + 1, combine_kernel<DP>, dim3(a->heads, rows), DP * COMBINE, 0, *a);
     return 2;
 }

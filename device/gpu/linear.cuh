@@ -78,11 +78,14 @@ struct unpack_args {
     uint8_t *panel;
     int32_t first, n_chunks, rows;
 };
-/* Block: one chunk of a strip; warp rw unpacks its tile. */
+/* Block: chunks of a strip; warp rw unpacks its tile into shared memory, in the panel's order, and copies
+ * the 32 rows out in whole lines. */
 template <class F> __global__ void __launch_bounds__(ROW_WARPS * WARP) unpack_kernel(unpack_args a)
 {
     extern __shared__ __align__(1024) uint32_t table[];
-    const int rw = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    __shared__ __align__(128) uint8_t staged[ROW_WARPS][TILE_ROWS * 128];
+    const int rw = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4, strip = blockIdx.y;
+    uint8_t *room = staged[rw];
     typename F::regs r;
     if constexpr (F::LUT > 0) {
         F::fill(table);
@@ -93,17 +96,20 @@ template <class F> __global__ void __launch_bounds__(ROW_WARPS * WARP) unpack_ke
     launch_dependents();
     wait_predecessor();
     for (int c = blockIdx.x; c < a.n_chunks; c += gridDim.x) {
-        const int strip = blockIdx.y;
         F::load(r, a.tiles + (((uint64_t)(a.first + strip) * a.n_chunks + c) * ROW_WARPS + rw) * F::TILE, lane);
         uint32_t f[4];
 #define UNPACK(I, S)                                                                            \
     F::template frag<I, S>(r, f);                                                                \
     _Pragma("unroll") for (int e = 0; e < 4; e++)                                                \
-        *(uint32_t *)(a.panel + panel_at(strip * STRIP + rw * TILE_ROWS + (I) * 16 + slot_row(g, 2 * e), \
-                                                                                    c * TILE_K + slot_column(S, t, 2 * e), a.rows)) = f[e];
+        *(uint32_t *)(room + panel_at((I) * 16 + slot_row(g, 2 * e), slot_column(S, t, 2 * e), 0)) = f[e];
         UNPACK(0, 0) UNPACK(0, 1) UNPACK(0, 2) UNPACK(0, 3)
-            UNPACK(1, 0) UNPACK(1, 1) UNPACK(1, 2) UNPACK(1, 3)
+        UNPACK(1, 0) UNPACK(1, 1) UNPACK(1, 2) UNPACK(1, 3)
 #undef UNPACK
+        __syncwarp();
+        uint4 *to = (uint4 *)(a.panel + ((uint64_t)c * a.rows + strip * STRIP + rw * TILE_ROWS) * 128);
+#pragma unroll
+        for (int i = 0; i < TILE_ROWS * 128 / 16 / WARP; i++) to[i * WARP + lane] = ((const uint4 *)room)[i * WARP + lane];
+        __syncwarp();
     }
 }
 template <class F> static void unpack_format(launch *l, const product *p, int first, int n, uint8_t *panel)

@@ -70,7 +70,8 @@ __global__ void absmax_kernel(rows r, int *out)
 }
 gpu_error rows_absmax(const rows *r, float *out, gpu_stream s)
 {
-    absmax_kernel < <<r->n_rows<4096 ? r->n_rows : 4096, 256, 0, s>>>(*r, (int *)out);
+    int blocks = r->n_rows < 4096 ? r->n_rows : 4096;
+    absmax_kernel<<<blocks, 256, 0, s>>>(*r, (int *)out);
     return GPU(GetLastError)();
 }
 
@@ -82,7 +83,8 @@ __global__ void f16_kernel(rows r, __half *out)
 }
 gpu_error rows_to_f16(const rows *r, uint16_t *out, gpu_stream s)
 {
-    f16_kernel < <<r->n_rows<16384 ? r->n_rows : 16384, 256, 0, s>>>(*r, (__half *)out);
+    int blocks = r->n_rows < 16384 ? r->n_rows : 16384;
+    f16_kernel<<<blocks, 256, 0, s>>>(*r, (__half *)out);
     return GPU(GetLastError)();
 }
 

@@ -229,7 +229,7 @@ __device__ inline uint32_t pick_bytes(uint32_t low, uint32_t high, uint32_t sele
 }
 
 
-/* ---- matrices of 8 x 8 halves from shared memory; asynchronous 16-byte copies into it -------------- */
+/* ---- matrices of 8 x 8 halves from shared memory --------------------------------------------------- */
 __device__ inline void load_matrices(uint32_t r[4], const void *at)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -240,21 +240,6 @@ __device__ inline void load_matrices_turned(uint32_t r[4], const void *at)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_at(at)) : "memory");
 }
-__device__ inline void copy16_async(void *to, const void *from)
-{
-#if HAS_ASYNC_COPY
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_at(to)), "l"(from) : "memory");
-#else
-    *(uint4 *)to = *(const uint4 *)from;
-#endif
-}
-__device__ inline void copies_done()
-{
-#if HAS_ASYNC_COPY
-    asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
-
 __device__ inline float warp_sum(float x)
 {
 #pragma unroll

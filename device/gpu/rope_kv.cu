@@ -1,7 +1,7 @@
 /* device/gpu/rope_kv.cu - ROPE_KV: one warp per row and head of q, k or v.
  * Traffic: 4 bytes a column in, q out in f32, k and v in the cache's format; the launch costs more.
  * The kernels of other layers leave this layer's pages alone, so the commit needs no wait either.
- * Commits first: the warp of bank row j moves that row into its page, when it was accepted, before it
+ * (Several heads a warp in wide steps.) Commits first: the warp of bank row j moves that row into its page, when it was accepted, before it
  * overwrites it; accepted bank rows that no new row overwrites have blocks of their own.
  * The sum of a norm: lane i takes dims i, i + 32, ...; butterfly. Encoding equals tape/kv.c bit for bit. */
 #include "device/gpu/rows.cuh"
@@ -124,63 +124,87 @@ __device__ inline void rotate_head(float *x, const rope_kv_args &a, const float 
     __syncwarp();
 }
 
-__global__ void __launch_bounds__(HEAD_WARPS *WARP) rope_kv_kernel(rope_kv_args a)
+/* Bank row j moves into its page, when the step before was accepted there. */
+__device__ inline void commit_row(const kv_place &kv, const half_place &h, const step_seq &q, int j, int lane)
 {
-    __shared__ float staged[HEAD_WARPS][HEAD_DIM];
-    launch_dependents();
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, unit = blockIdx.x * HEAD_WARPS + warp;
-    const int heads = a.heads, kv_heads = a.kv.kv_heads, dim = a.kv.dim, row = blockIdx.y;
-    const step *s = a.step;
-    if (unit >= heads + 2 * kv_heads) return wait_predecessor();
-    const half_place h = half_of(a.kv, (unit - heads) % kv_heads, unit >= heads + kv_heads);
-    if (row >= a.bucket_rows) {             /* commits of a sequence that no new row overwrites */
-        if (unit < heads || row - a.bucket_rows >= s->head.n_seqs) return wait_predecessor();
-        const step_seq &q = s->seq[row - a.bucket_rows];
 #pragma unroll 1
-        for (int i = 0; i < q.n_commit; i++)
-            if (s->head.wide || q.commit[i] >= q.n_rows)
-                move_row(a.kv, h, q.slot, q.commit[i], q.past - q.n_commit + i, lane);
-        return wait_predecessor();
+    for (int first = 0; first < q.n_commit; first += WARP) {
+        const bool mine = first + lane < q.n_commit && q.commit[first + lane] == j;
+        const uint32_t found = __ballot_sync(0xffffffffu, mine);
+        if (found) move_row(kv, h, q.slot, j, q.past - q.n_commit + first + __ffs((int)found) - 1, lane);
     }
-    if (row >= s->head.n_rows) return wait_predecessor();
-    const step_row &r = s->row[row];
-    const step_seq &q = s->seq[r.seq];
-    const int j = row - q.first_row;
-    if (unit >= heads && !s->head.wide) {
-        for (int first = 0; first < q.n_commit; first += WARP) {
-            const bool mine = first + lane < q.n_commit && q.commit[first + lane] == j;
-            const uint32_t found = __ballot_sync(0xffffffffu, mine);
-            if (found) move_row(a.kv, h, q.slot, j, q.past - q.n_commit + first + __ffs((int)found) - 1, lane);
-        }
-        __syncwarp();
-    }
-    /* Angles and what was accepted come from the step: all that before the wait. */
-    float sine[HEAD_DIM / 2 / WARP], cosine[HEAD_DIM / 2 / WARP];
-    const bool turn = unit < heads + kv_heads && a.layout != LAYOUT_NONE;
-    if (turn) find_angles(sine, cosine, a, r.rope[0], lane);
-    wait_predecessor();
-    float *x = staged[warp];
+    __syncwarp();
+}
+
+/* A warp's head of one row: from the products to q, or to bank or page. */
+__device__ inline void finish_head(const rope_kv_args &a, float *x, const step_row &r, const step_seq &q, bool wide, int row,
+                                   int unit, const float *sine, const float *cosine, int lane)
+{
+    const int heads = a.heads, kv_heads = a.kv.kv_heads, dim = a.kv.dim;
     const float *from = a.x + ((uint64_t)row * (heads + 2 * kv_heads) + unit) * dim;
+    __syncwarp();
 #pragma unroll 1
     for (int i = lane; i < dim; i += WARP) x[i] = from[i];
     __syncwarp();
     if (unit < heads + kv_heads) {
         const float *w = unit < heads ? a.q_norm : a.k_norm;
         if (w) norm_head(x, w, dim, a.eps, lane);
-        if (turn) rotate_head(x, a, sine, cosine, lane);
+        if (a.layout != LAYOUT_NONE) rotate_head(x, a, sine, cosine, lane);
     }
     if (unit < heads) {
 #pragma unroll 1
         for (int i = lane; i < dim; i += WARP) a.q[((uint64_t)row * heads + unit) * dim + i] = x[i];
         return;
     }
-    const int pos = s->head.wide ? r.index : j;
-    uint8_t *block = s->head.wide ? block_of(a.kv, h, q.slot, pos) : a.kv.pages + (uint64_t)q.slot * a.kv.page_bytes + h.at;
+    const half_place h = half_of(a.kv, (unit - heads) % kv_heads, unit >= heads + kv_heads);
+    const int pos = wide ? r.index : row - q.first_row;
+    uint8_t *block = wide ? block_of(a.kv, h, q.slot, pos) : a.kv.pages + (uint64_t)q.slot * a.kv.page_bytes + h.at;
     if (block) encode_row(a.kv, h, block, pos % PAGE, x, lane);
+}
+
+__global__ void __launch_bounds__(HEAD_WARPS * WARP) rope_kv_kernel(rope_kv_args a)
+{
+    __shared__ float staged[HEAD_WARPS][HEAD_DIM];
+    launch_dependents();
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, row = blockIdx.y;
+    const int heads = a.heads, kv_heads = a.kv.kv_heads, units = heads + 2 * kv_heads;
+    const int first = blockIdx.x * HEAD_WARPS + warp, stride = gridDim.x * HEAD_WARPS;
+    const step *s = a.step;
+    const bool wide = s->head.wide;
+    if (row >= a.bucket_rows) {             /* commits of a sequence that no new row overwrites */
+        if (row - a.bucket_rows >= s->head.n_seqs) return wait_predecessor();
+        const step_seq &q = s->seq[row - a.bucket_rows];
+#pragma unroll 1
+        for (int unit = first; unit < units; unit += stride) {
+            if (unit < heads) continue;
+            const half_place h = half_of(a.kv, (unit - heads) % kv_heads, unit >= heads + kv_heads);
+#pragma unroll 1
+            for (int i = 0; i < q.n_commit; i++)
+                if (wide || q.commit[i] >= q.n_rows)
+                    move_row(a.kv, h, q.slot, q.commit[i], q.past - q.n_commit + i, lane);
+        }
+        return wait_predecessor();
+    }
+    if (row >= s->head.n_rows) return wait_predecessor();
+    const step_row &r = s->row[row];
+    const step_seq &q = s->seq[r.seq];
+    /* Angles and what was accepted come from the step: all that before the wait. */
+    float sine[HEAD_DIM / 2 / WARP], cosine[HEAD_DIM / 2 / WARP];
+    if (a.layout != LAYOUT_NONE) find_angles(sine, cosine, a, r.rope[0], lane);
+#pragma unroll 1
+    for (int unit = first; unit < units && !wide; unit += stride)
+        if (unit >= heads)
+            commit_row(a.kv, half_of(a.kv, (unit - heads) % kv_heads, unit >= heads + kv_heads), q, row - q.first_row, lane);
+    wait_predecessor();
+#pragma unroll 1
+    for (int unit = first; unit < units; unit += stride)
+        finish_head(a, staged[warp], r, q, wide, row, unit, sine, cosine, lane);
 }
 
 void launch_rope_kv(launch *l, const rope_kv_args *a, int rows, int seqs)
 {
     const int units = a->heads + 2 * a->kv.kv_heads;
-    fill_launch(l, rope_kv_kernel, dim3((units + HEAD_WARPS - 1) / HEAD_WARPS, rows + seqs), HEAD_WARPS * WARP, 0, *a);
+    int blocks = (units + HEAD_WARPS - 1) / HEAD_WARPS;
+    if (rows > NARROW_ROWS && blocks > 2) blocks = 2;       /* the angles of a row serve several heads */
+    fill_launch(l, rope_kv_kernel, dim3(blocks, rows + seqs), HEAD_WARPS * WARP, 0, *a);
 }
