@@ -85,10 +85,11 @@ static void convert(struct reply *r, size_t from, size_t to)
 
 static void unescape_entities(struct reply *r, size_t from, size_t to)
 {
-    static const char *const known[][2] = { { "&lt;", "<" }, { "&gt;", ">" }, { "&amp;", "&" }, { "&quot;", "\"" }, { "&apos;", "'" } };
+    static const char *const known[][2] = { { "&lt;", "<" }, { "&gt;", ">" }, { "&amp;", "&" }, { "&quot;", "\"" },
+                                           { "&apos;", "'" } };
     for (size_t i = from; i < to;) {
         const char *and = memchr(r->in.data + i, '&', to - i);
-        size_t at = and ? (size_t)(and - r->in.data) : to, n = 0;
+        size_t at = and? (size_t)(and-r->in.data) : to, n = 0;
         escape_json(&r->args, r->in.data + i, at - i);
         if (at == to) break;
         for (size_t k = 0; k < 5 && !n; k++)
@@ -174,7 +175,7 @@ static enum verdict read_value(struct reply *r, bool end)
     if (r->is_string && !end) {
         if (f->newlines && safe > r->value && r->in.data[safe - 1] == '\n') safe--;
         const char *and = f->attribute && safe > r->value ? memrchr(r->in.data + r->value, '&', safe - r->value) : NULL;
-        if (and && safe - (size_t)(and - r->in.data) < 6) safe = (size_t)(and - r->in.data);
+        if (and&&safe - (size_t)(and-r->in.data) < 6) safe = (size_t)(and-r->in.data);
         pass_string(r, safe);
     } else if (end && r->is_string) {
         pass_string(r, r->in.len);
