@@ -9,10 +9,10 @@ CMAKE_FLAGS ?=
 MODEL := models/smollm2-135m-instruct-q4_1.gguf
 
 # -O1: sanitizers at -O0 would make the kernels' tests many times slower.
-SANITIZER_FLAGS := -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g" -DCMAKE_C_COMPILER=clang
+SANITIZER_FLAGS := -DLUCE_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g" -DCMAKE_C_COMPILER=clang
 configure = cmake -G Ninja -S . -B $(1) $(CMAKE_FLAGS)
 
-.PHONY: help setup needs configure build tests models test demo bench asan tsan fuzz format lint \
+.PHONY: help setup needs configure build tests models test demo bench asan tsan fuzz format lint sdk soak \
         install device-check clean
 .DEFAULT_GOAL := build
 
@@ -41,10 +41,17 @@ models: needs           ## fetch the models and vocabularies of the tests into m
 test: configure models  ## install what is missing, build, fetch the models, run all tests
 	cmake --build build -j $(JOBS) --target all luce_tests
 	build/luce_tests $(TESTS)
+	$(if $(TESTS),,tests/server/run build)
+
+sdk:                    ## talk to the server with the published client libraries (pip and npm)
+	tests/server/run build sdk
+
+soak: build             ## a minute of requests, a fifth of which leave at random
+	LUCE_SOAK_SECONDS=60 tests/server/run build
 
 demo: build             ## install what is missing, build, fetch SmolLM2 and let it answer a question
 	scripts/get-models.py smollm2
-	build/luce run -m $(MODEL) -p "Why is the sky blue? Answer in two sentences."
+	build/luce run -m $(MODEL) --chat --timings -p "Why is the sky blue? Answer in two sentences."
 
 bench: build            ## measure decode, prefill and steps of SmolLM2 on this machine
 	scripts/get-models.py smollm2

@@ -3,6 +3,9 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+
+#include "base/utf8.h"
 
 #undef fail                     /* error.h's words to the analyzer */
 luce_status fail(luce_error *err, luce_status code, const char *format, ...)
@@ -13,9 +16,7 @@ luce_status fail(luce_error *err, luce_status code, const char *format, ...)
     va_start(args, format);
     vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);
-    /* Names from a hostile file must not write escape sequences to a terminal or break a line. */
-    for (char *c = err->text; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
+    err->text[utf8_tame(err->text, strlen(err->text))] = '\0';
     return code;
 }
 
@@ -32,6 +33,7 @@ const char *status_name(luce_status code)
         [LUCE_E_UNSUPPORTED] = "not supported",
         [LUCE_E_CANCELLED] = "cancelled",
         [LUCE_E_NUMERIC] = "result is not finite",
+        [LUCE_E_BUSY] = "busy",
     };
     return (unsigned)code < sizeof names / sizeof *names ? names[code] : "unknown status";
 }

@@ -5,7 +5,8 @@
 #include "luce.h"
 
 /* Formats the message into *err (which may be NULL), marks it with `code` and returns `code`,
- * so that a failure is one line where it is found. Control bytes in the text become '?'. */
+ * so that a failure is one line where it is found. Control characters in the text, and bytes that are
+ * not UTF-8, become '?'. */
 luce_status fail(luce_error *err, luce_status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -20,7 +20,7 @@ static luce_status io_error(luce_error *err, const char *path, const char *doing
 luce_status file_map_open(struct file_map *m, const char *path, luce_error *err)
 {
     *m = (struct file_map){ .fd = -1 };
-    m->fd = open(path, O_RDONLY | O_CLOEXEC);
+    m->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);     /* does not wait for a pipe's writer */
     if (m->fd < 0) return io_error(err, path, "cannot open");
     struct stat st;
     if (fstat(m->fd, &st)) {

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/utf8.h"
+
 void json_begin(struct json *j, struct buf *out)
 {
     *j = (struct json){ .out = out };
@@ -55,24 +57,6 @@ void json_key(struct json *j, const char *key)
     j->after_key = true;
 }
 
-/* Bytes of the valid character at s, or minus the bytes of the longest broken beginning of one
- * (The Unicode Standard, table 3-7, and its advice on U+FFFD). */
-static int character(const unsigned char *s, size_t left)
-{
-    if (s[0] < 0x80) return 1;
-    int need = s[0] >= 0xc2 && s[0] <= 0xdf ? 2 : (s[0] & 0xf0) == 0xe0 ? 3
-             : s[0] >= 0xf0 && s[0] <= 0xf4 ? 4 : 0;
-    unsigned char low = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80;
-    unsigned char high = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
-    if (!need) return -1;
-    for (int i = 1; i < need; i++) {
-        if ((size_t)i >= left || s[i] < low || s[i] > high) return -i;
-        low = 0x80;
-        high = 0xbf;
-    }
-    return need;
-}
-
 static void add_escaped(struct buf *out, unsigned char c)
 {
     static const char named[] = "\"\"\\\\\bb\ff\nn\rr\tt";     /* pairs: byte, letter */
@@ -92,7 +76,7 @@ void json_str(struct json *j, struct str text)
     const unsigned char *s = (const unsigned char *)text.at;
     size_t plain = 0, at = 0;               /* plain: start of the bytes to copy as they are */
     while (at < text.len) {
-        int n = character(s + at, text.len - at);
+        int n = utf8_character(text.at + at, text.len - at);
         if (n > 0 && s[at] >= 0x20 && s[at] != '"' && s[at] != '\\') {
             at += (size_t)n;
             continue;

@@ -4,6 +4,9 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
+
+#include "base/utf8.h"
 
 static atomic_int max_level = LOG_WARN;
 
@@ -21,7 +24,6 @@ void log_write(enum log_level level, const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    for (char *c = line; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
+    line[utf8_tame(line, strlen(line))] = '\0';
     fprintf(stderr, "luce: %s: %s\n", names[level], line);
 }

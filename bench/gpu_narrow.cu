@@ -12,7 +12,10 @@
 #define OK(x)                                                                             \
     do {                                                                                  \
         cudaError_t e_ = (x);                                                             \
-        if (e_) { printf("%s:%d %s: %s\n", __FILE__, __LINE__, #x, cudaGetErrorString(e_)); exit(1); } \
+        if (e_) {                                                                     \
+            printf("%s:%d %s: %s\n", __FILE__, __LINE__, #x, cudaGetErrorString(e_)); \
+            exit(1);                                                                  \
+        }                                                                             \
     } while (0)
 
 static uint64_t seed = 12345;
@@ -69,9 +72,11 @@ __global__ void read_kernel(const uint4 *p, uint64_t n, uint32_t *out)
     if (s == 0x12345) *out = s;
 }
 
+static const float UNIT = 0x1p21f;
 static int sms;
 static double bandwidth;
-static float *parts; static uint32_t *arrived; static int *n_rows_dev;
+static uint64_t *parts; static uint32_t *serial; static int *n_rows_dev;
+__global__ void tick(uint32_t *s) { ++*s; }
 
 template <class T, int NT, int EPI> static void launch(linear_args a, cudaStream_t st, bool pdl)
 {
@@ -80,7 +85,10 @@ template <class T, int NT, int EPI> static void launch(linear_args a, cudaStream
     size_t bytes = shape::FIXED + (size_t)chunks * NT * X_CHUNK;
     if (bytes > shape::LIMIT) bytes = shape::LIMIT;
     static bool set = false;
-    if (!set) { OK(cudaFuncSetAttribute(linear_narrow<T, NT, EPI>, cudaFuncAttributeMaxDynamicSharedMemorySize, shape::LIMIT)); set = true; }
+    if (!set) {
+        OK(cudaFuncSetAttribute(linear_narrow<T, NT, EPI>, cudaFuncAttributeMaxDynamicSharedMemorySize, shape::LIMIT));
+        set = true;
+    }
     cudaLaunchConfig_t cfg = {};
     cfg.gridDim = dim3(std::min(sms, a.n_chunks * a.n_strips));
     cfg.blockDim = dim3(shape::THREADS);
@@ -107,13 +115,13 @@ template <class F, int NT> static void check(int n_out, int k, int n)
     OK(cudaMalloc(&dw, w.size())); OK(cudaMalloc(&tiles, (size_t)strips * chunks * 4 * T::TILE));
     OK(cudaMalloc(&xf, (size_t)chunks * NT * X_CHUNK)); OK(cudaMalloc(&dx, x.size() * 4)); OK(cudaMalloc(&dy, y.size() * 4));
     OK(cudaMemcpy(dw, w.data(), w.size(), cudaMemcpyHostToDevice)); OK(cudaMemcpy(dx, x.data(), x.size() * 4, cudaMemcpyHostToDevice));
-    source s = { dw, row_bytes, n_out, k, 16.0f };
+    source s = { dw, row_bytes, n_out, k, UNIT };
     pack_kernel<T><<<dim3(strips * chunks, 4), 64>>>(tiles, s, chunks);
     frag_kernel<<<64, 256>>>(xf, dx, n, k, NT);
     OK(cudaMemset(dy, 0xff, y.size() * 4));
     OK(cudaMemcpy(n_rows_dev, &n, 4, cudaMemcpyHostToDevice));
-    linear_args a = {}; a.tiles = tiles; a.x = xf; a.y = dy; a.parts = parts; a.arrived = arrived; a.n_rows = n_rows_dev;
-    a.n_chunks = chunks; a.n_strips = strips; a.out_rows = n_out; a.y_stride = n_out; a.unit = T::TILE == 4096 ? 1.0f : 1.0f / 16;
+    linear_args a = {}; a.tiles = tiles; a.x = xf; a.y = dy; a.parts = parts; a.serial = serial; tick<<<1, 1>>>(serial); a.n_rows = n_rows_dev;
+    a.n_chunks = chunks; a.n_strips = strips; a.out_rows = n_out; a.y_stride = n_out; a.unit = T::TILE == 4096 ? 1.0f : 0x1p24f / UNIT;
     launch<T, NT, EPI_STORE>(a, 0, false);
     OK(cudaDeviceSynchronize());
     OK(cudaMemcpy(y.data(), dy, y.size() * 4, cudaMemcpyDeviceToHost));
@@ -146,14 +154,14 @@ template <class F> static void widths(int n_out, int k)
     OK(cudaMalloc(&dw, w.size())); OK(cudaMalloc(&tiles, (size_t)strips * chunks * 4 * T::TILE));
     OK(cudaMalloc(&xf, (size_t)chunks * 8 * X_CHUNK)); OK(cudaMalloc(&dx, x.size() * 4)); OK(cudaMalloc(&dy, y.size() * 4));
     OK(cudaMemcpy(dw, w.data(), w.size(), cudaMemcpyHostToDevice)); OK(cudaMemcpy(dx, x.data(), x.size() * 4, cudaMemcpyHostToDevice));
-    source s = { dw, row_bytes, n_out, k, 16.0f };
+    source s = { dw, row_bytes, n_out, k, UNIT };
     pack_kernel<T><<<dim3(strips * chunks, 4), 64>>>(tiles, s, chunks);
     int bad = 0;
     for (int nt = 1; nt <= 8; nt *= 2) {
         int n = nt * 8;
         frag_kernel<<<64, 256>>>(xf, dx, n, k, nt);
         OK(cudaMemset(dy, 0xff, y.size() * 4)); OK(cudaMemcpy(n_rows_dev, &n, 4, cudaMemcpyHostToDevice));
-        linear_args a = {}; a.tiles = tiles; a.x = xf; a.y = dy; a.parts = parts; a.arrived = arrived; a.n_rows = n_rows_dev;
+        linear_args a = {}; a.tiles = tiles; a.x = xf; a.y = dy; a.parts = parts; a.serial = serial; tick<<<1, 1>>>(serial); a.n_rows = n_rows_dev;
         a.n_chunks = chunks; a.n_strips = strips; a.out_rows = n_out; a.y_stride = n_out; a.unit = 1;
         if (nt == 1) launch<T, 1, EPI_STORE>(a, 0, false); if (nt == 2) launch<T, 2, EPI_STORE>(a, 0, false);
         if (nt == 4) launch<T, 4, EPI_STORE>(a, 0, false); if (nt == 8) launch<T, 8, EPI_STORE>(a, 0, false);
@@ -166,13 +174,18 @@ template <class F> static void widths(int n_out, int k)
 }
 
 /* A chain of products as in a layer; weights over several GB so that L2 does not help. */
-template <class F, int NT> static double chain(const int (*shapes)[3], int n_shapes, int layers, bool pdl, bool prefetch, uint8_t *pool, uint64_t pool_bytes, double *bytes_out)
+template <class F, int NT> static double chain(const int (*shapes)[3], int n_shapes, int layers, bool pdl, uint8_t *pool, uint64_t pool_bytes, double *bytes_out)
 {
     typedef typename F::tile T;
     cudaStream_t st; OK(cudaStreamCreate(&st));
     int n = NT * 8; OK(cudaMemcpy(n_rows_dev, &n, 4, cudaMemcpyHostToDevice));
     static uint8_t *x = nullptr; static float *y; static uint8_t *yf;
-    if (!x) { OK(cudaMalloc(&x, 64 << 20)); OK(cudaMalloc(&y, 64 << 20)); OK(cudaMalloc(&yf, 64 << 20)); OK(cudaMemset(x, 0, 64 << 20)); }
+    if (!x) {
+        OK(cudaMalloc(&x, 64 << 20));
+        OK(cudaMalloc(&y, 64 << 20));
+        OK(cudaMalloc(&yf, 64 << 20));
+        OK(cudaMemset(x, 0, 64 << 20));
+    }
     uint64_t at = 0; double bytes = 0;
     std::vector<linear_args> args;
     for (int l = 0; l < layers; l++)
@@ -181,20 +194,31 @@ template <class F, int NT> static double chain(const int (*shapes)[3], int n_sha
             int chunks = k / 64, strips = (rows + 127) / 128;
             uint64_t need = (uint64_t)strips * chunks * 4 * T::TILE;
             if (at + need > pool_bytes) at = 0;
-            linear_args a = {}; a.tiles = pool + at; at += need; a.x = x; a.y = y; a.y_frag = yf; a.parts = parts; a.arrived = arrived + l % 2 * 65536;
+            linear_args a = {}; a.tiles = pool + at; at += need; a.x = x; a.y = y; a.y_frag = yf; a.parts = parts; a.serial = serial; a.call = (uint32_t)args.size();
             a.n_rows = n_rows_dev; a.n_chunks = chunks; a.n_strips = strips; a.unit = 1; a.frag_scale = 1;
             a.out_rows = shapes[i][2] ? rows / 2 : rows; a.y_stride = a.out_rows; if (shapes[i][2]) a.y = nullptr;
             bytes += (double)rows * k / F::N * F::BYTES;
             args.push_back(a);
         }
-    if (prefetch) for (size_t i = 0; i + 1 < args.size(); i++) { args[i].next = args[i + 1].tiles; args[i].next_bytes = 65536; }
     cudaGraph_t g; cudaGraphExec_t ge;
     OK(cudaStreamBeginCapture(st, cudaStreamCaptureModeThreadLocal));
-    for (size_t i = 0; i < args.size(); i++) { if (shapes[i % n_shapes][2]) launch<T, NT, EPI_GLU_SILU>(args[i], st, pdl); else launch<T, NT, EPI_STORE>(args[i], st, pdl); }
+    tick<<<1, 1, 0, st>>>(serial);
+    for (size_t i = 0; i < args.size(); i++) {
+        if (shapes[i % n_shapes][2]) launch<T, NT, EPI_GLU_SILU>(args[i], st, pdl);
+        else launch<T, NT, EPI_STORE>(args[i], st, pdl);
+    }
     OK(cudaStreamEndCapture(st, &g)); OK(cudaGraphInstantiate(&ge, g, 0));
     cudaEvent_t e0, e1; OK(cudaEventCreate(&e0)); OK(cudaEventCreate(&e1));
     std::vector<float> ms;
-    for (int i = 0; i < 8; i++) { OK(cudaEventRecord(e0, st)); OK(cudaGraphLaunch(ge, st)); OK(cudaEventRecord(e1, st)); OK(cudaStreamSynchronize(st)); float t; OK(cudaEventElapsedTime(&t, e0, e1)); if (i > 1) ms.push_back(t); }
+    for (int i = 0; i < 8; i++) {
+        OK(cudaEventRecord(e0, st));
+        OK(cudaGraphLaunch(ge, st));
+        OK(cudaEventRecord(e1, st));
+        OK(cudaStreamSynchronize(st));
+        float t;
+        OK(cudaEventElapsedTime(&t, e0, e1));
+        if (i > 1) ms.push_back(t);
+    }
     std::sort(ms.begin(), ms.end());
     cudaGraphExecDestroy(ge); cudaGraphDestroy(g); cudaStreamDestroy(st);
     *bytes_out = bytes;
@@ -205,22 +229,24 @@ template <class F> static void time_all(uint8_t *pool, uint64_t pool_bytes)
 {
     static const int m8b[][3] = { { 6144, 4096, 0 }, { 4096, 4096, 0 }, { 24576, 4096, 1 }, { 4096, 12288, 0 } };
     static const int m27[][3] = { { 7168, 5120, 0 }, { 5120, 6144, 0 }, { 34816, 5120, 1 }, { 5120, 17408, 0 } };
-    const int (*m)[3] = m8b;
+    const int(*m)[3] = m8b;
     for (int which = 0; which < 2; which++) {
         m = which ? m27 : m8b;
         int layers = which ? 16 : 36;
         double b, t1 = 0;
-        for (int v = 0; v < 3; v++) {
-            double t = chain<F, 1>(m, 4, layers, v > 0, v > 1, pool, pool_bytes, &b);
-            printf("%-7s %s width 8 %-12s %.3f ms  %.2f TB/s  %4.1f%%\n", F::name(), which ? "27B" : "8B ", v == 0 ? "plain" : v == 1 ? "pdl" : "pdl+prefetch", t * 1e3, b / t * 1e-12, 100 * b / t / bandwidth);
+        for (int v = 0; v < 2; v++) {
+            double t = chain<F, 1>(m, 4, layers, v > 0, pool, pool_bytes, &b);
+            printf("%-7s %s width 8 %-12s %.3f ms  %.2f TB/s  %4.1f%%\n", F::name(), which ? "27B" : "8B ", v == 0 ? "plain" : "pdl", t * 1e3, b / t * 1e-12, 100 * b / t / bandwidth);
             t1 = t;
         }
         double t;
-        t = chain<F, 2>(m, 4, layers, true, true, pool, pool_bytes, &b); printf("%-7s    width 16 / 8: %.2f  (%4.1f%%)\n", F::name(), t / t1, 100 * b / t / bandwidth);
-        t = chain<F, 4>(m, 4, layers, true, true, pool, pool_bytes, &b); printf("%-7s    width 32 / 8: %.2f\n", F::name(), t / t1);
-        t = chain<F, 8>(m, 4, layers, true, true, pool, pool_bytes, &b); printf("%-7s    width 64 / 8: %.2f\n", F::name(), t / t1);
+        t = chain<F, 2>(m, 4, layers, true, pool, pool_bytes, &b); printf("%-7s    width 16 / 8: %.2f  (%4.1f%%)\n", F::name(), t / t1, 100 * b / t / bandwidth);
+        t = chain<F, 4>(m, 4, layers, true, pool, pool_bytes, &b); printf("%-7s    width 32 / 8: %.2f\n", F::name(), t / t1);
+        t = chain<F, 8>(m, 4, layers, true, pool, pool_bytes, &b); printf("%-7s    width 64 / 8: %.2f\n", F::name(), t / t1);
         /* Each product alone, back to back. */
-        for (int i = 0; i < 4; i++) { int one[1][3] = { { m[i][0], m[i][1], m[i][2] } }; t = chain<F, 1>(one, 1, layers, true, true, pool, pool_bytes, &b);
+        for (int i = 0; i < 4; i++) {
+            int one[1][3] = { { m[i][0], m[i][1], m[i][2] } };
+            t = chain<F, 1>(one, 1, layers, true, pool, pool_bytes, &b);
             printf("%-7s    %5d x %5d: %.2f us  %4.1f%%\n", F::name(), m[i][0], m[i][1], t / layers * 1e6, 100 * b / t / bandwidth); }
     }
 }
@@ -237,18 +263,46 @@ int main(int argc, char **argv)
 {
     cudaDeviceProp p; OK(cudaGetDeviceProperties(&p, 0)); sms = p.multiProcessorCount;
     uint64_t bytes = 12ull << 30; uint8_t *pool; OK(cudaMalloc(&pool, bytes)); OK(cudaMemset(pool, 0x11, bytes));
-    OK(cudaMalloc(&parts, 512 << 20)); OK(cudaMalloc(&arrived, 1 << 20)); OK(cudaMemset(arrived, 0, 1 << 20)); OK(cudaMalloc(&n_rows_dev, 256));
+    OK(cudaMalloc(&parts, 512 << 20)); OK(cudaMalloc(&serial, 256)); OK(cudaMemset(serial, 0, 256)); OK(cudaMemset(parts, 0xff, 512 << 20)); OK(cudaMalloc(&n_rows_dev, 256));
     cudaEvent_t e0, e1; OK(cudaEventCreate(&e0)); OK(cudaEventCreate(&e1));
-    for (int i = 0; i < 12; i++) { OK(cudaEventRecord(e0)); read_kernel<<<sms * (i % 2 ? 8 : 4), i % 3 ? 512 : 256>>>((uint4 *)pool, (4ull << 30) / 16, (uint32_t *)n_rows_dev + 8); OK(cudaEventRecord(e1)); OK(cudaDeviceSynchronize()); float t; OK(cudaEventElapsedTime(&t, e0, e1)); bandwidth = std::max(bandwidth, (4ull << 30) / (t * 1e-3)); }
+    for (int i = 0; i < 12; i++) {
+        OK(cudaEventRecord(e0));
+        read_kernel<<<sms *(i % 2 ? 8 : 4), i % 3 ? 512 : 256>>>((uint4 *)pool, (4ull << 30) / 16, (uint32_t *)n_rows_dev + 8);
+        OK(cudaEventRecord(e1));
+        OK(cudaDeviceSynchronize());
+        float t;
+        OK(cudaEventElapsedTime(&t, e0, e1));
+        bandwidth = std::max(bandwidth, (4ull << 30) / (t * 1e-3));
+    }
     printf("%s, %d SMs, read %.3f TB/s\n", p.name, sms, bandwidth * 1e-12);
 #ifdef STUDY
+#ifdef STUDY_TIMES
+    for (int nt = 1; nt <= 2; nt++)
+        for (int i = 0; i < 4; i++) {
+            static const int m[][3] = { { 6144, 4096, 0 }, { 4096, 4096, 0 }, { 24576, 4096, 1 }, { 4096, 12288, 0 } };
+        int one[1][3] = { { m[i][0], m[i][1], m[i][2] } }; double bb;
+        if (nt == 1) chain<STUDY, 1>(one, 1, 36, true, pool, bytes, &bb); else chain<STUDY, 2>(one, 1, 36, true, pool, bytes, &bb);
+        static long long tt[8][1024]; OK(cudaMemcpyFromSymbol(tt, study_times, sizeof tt));
+        long long base = tt[0][0]; for (int b = 0; b < sms; b++) base = std::min(base, tt[0][b]);
+            printf("NT %d %d x %d:", nt, m[i][0], m[i][1]);
+            for (int k = 0; k < 8; k++) {
+                std::vector<long long> v;
+                for (int b = 0; b < sms; b++) v.push_back(tt[k][b] - base);
+                std::sort(v.begin(), v.end());
+                printf("  t%d %lld/%lld/%lld", k, v[0], v[sms / 2], v[sms - 1]);
+            }
+            printf("\n");
+        }
+#endif
     (void)argc;
     static const int m8b[][3] = { { 6144, 4096, 0 }, { 4096, 4096, 0 }, { 24576, 4096, 1 }, { 4096, 12288, 0 } };
     check<STUDY, 1>(4096, 4096, 8);
     double b;
-    double t = chain<STUDY, 1>(m8b, 4, 36, true, true, pool, bytes, &b); printf("%s %s 8B %.3f ms %4.1f%%\n", argv[0], STUDY::name(), t * 1e3, 100 * b / t / bandwidth);
-    t = chain<STUDY, 2>(m8b, 4, 36, true, true, pool, bytes, &b); printf("%s %s 8B w16 %.3f ms %4.1f%%\n", argv[0], STUDY::name(), t * 1e3, 100 * b / t / bandwidth);
-    for (int i = 0; i < 4; i++) { int one[1][3] = { { m8b[i][0], m8b[i][1], m8b[i][2] } }; t = chain<STUDY, 1>(one, 1, 36, true, true, pool, bytes, &b);
+    double t = chain<STUDY, 1>(m8b, 4, 36, true, pool, bytes, &b); printf("%s %s 8B %.3f ms %4.1f%%\n", argv[0], STUDY::name(), t * 1e3, 100 * b / t / bandwidth);
+    t = chain<STUDY, 2>(m8b, 4, 36, true, pool, bytes, &b); printf("%s %s 8B w16 %.3f ms %4.1f%%\n", argv[0], STUDY::name(), t * 1e3, 100 * b / t / bandwidth);
+    for (int i = 0; i < 4; i++) {
+        int one[1][3] = { { m8b[i][0], m8b[i][1], m8b[i][2] } };
+        t = chain<STUDY, 1>(one, 1, 36, true, pool, bytes, &b);
         printf("    %5d x %5d: %.2f us  %4.1f%%\n", m8b[i][0], m8b[i][1], t / 36 * 1e6, 100 * b / t / bandwidth); }
     return 0;
 #else

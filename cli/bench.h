@@ -4,6 +4,7 @@
 
 #include "cli/options.h"
 #include "run/runner.h"
+#include "text/vocab.h"
 
 enum { BENCH_RESULTS_MAX = 32 };
 
@@ -21,16 +22,19 @@ struct bench {
     struct device *device;
     struct runner *runner;
     struct gguf *file;          /* NULL: synthetic */
+    struct vocab *vocab;        /* not used, but a part of loading */
     struct device_info info;
     struct device_limits limits;        /* the best that was measured in between the tests */
     double ops_rate;            /* the one that the model's products can use */
     uint64_t parameters;        /* of all weights; products: without embedding and head */
     uint64_t product_parameters;
     int depth, prompt_tokens, repeat;
-    struct bench_result result[BENCH_RESULTS_MAX];
+    struct bench_result result[BENCH_RESULTS_MAX];     /* the first is the load */
     int n_results;
 };
 
+/* luce bench --spec: a drafter on sets of prompts. Follows struct command's contract of run. */
+luce_status bench_spec_run(const struct options *o, luce_error *err);
 /* Rows of tokens a second; 0 for load. */
 double bench_tokens_per_s(const struct bench_result *r);
 void bench_print_text(const struct bench *b, struct buf *out);

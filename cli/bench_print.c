@@ -72,6 +72,7 @@ static void print_model(struct json *j, const struct bench *b)
     integer(j, "parameters", (int64_t)b->parameters);
     integer(j, "product_parameters", (int64_t)b->product_parameters);
     integer(j, "weight_bytes", (int64_t)m->bytes);
+    number(j, "load_seconds", b->result[0].seconds);
     json_close(j);
     json_key(j, "settings");
     json_open_object(j);
@@ -92,18 +93,17 @@ static void print_results(struct json *j, const struct bench *b)
     json_open_array(j);
     for (int i = 0; i < b->n_results; i++) {
         const struct bench_result *r = &b->result[i];
+        if (r->width == 0) continue;            /* the load, which is told with the model */
         json_open_object(j);
         text(j, "test", r->test);
         integer(j, "width", r->width);
         integer(j, "depth", r->depth);
         integer(j, "samples", r->samples);
         number(j, "seconds", r->seconds);
-        if (r->bytes > 0) {
-            number(j, "tokens_per_s", bench_tokens_per_s(r));
-            number(j, "bytes", r->bytes);
-            number(j, "ops", r->ops);
-            number(j, "limit_share", r->limit_share);
-        }
+        number(j, "tokens_per_s", bench_tokens_per_s(r));
+        number(j, "bytes", r->bytes);
+        number(j, "ops", r->ops);
+        number(j, "limit_share", r->limit_share);
         json_close(j);
     }
     json_close(j);

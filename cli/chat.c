@@ -41,7 +41,7 @@ static luce_status answer(struct chat *c, struct str user, luce_error *err)
     if (!st) {
         c->before = r.finish == LUCE_FINISH_END ? CHAT_ENDED : CHAT_CUT;
         fflush(stdout);
-        if (c->asks) show_speed(&r);
+        if (c->asks || c->o->timings) show_speed(c->o, &r);
     }
     luce_result_drop(&r);
     return st;

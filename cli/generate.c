@@ -16,7 +16,8 @@ luce_model_params model_params(const struct options *o)
     return (luce_model_params){
         .path = o->model, .synthetic = o->synthetic, .device = o->device, .threads = (int)o->threads,
         .context = (int)o->context, .chunk = (int)o->chunk, .cache_type_k = o->cache_type_k,
-        .cache_type_v = o->cache_type_v };
+        .cache_type_v = o->cache_type_v, .drafter = o->spec, .draft_path = o->draft,
+        .draft_max = (int)o->draft_max, .draft_block_size = (int)o->draft_block_size };
 }
 
 luce_status model_from_options(luce_model **out, const struct options *o, luce_error *err)
@@ -45,11 +46,22 @@ luce_request request_from_options(const struct options *o, const char **stops, c
         .show_special = o->special, .cancelled = interrupted };
 }
 
-void show_speed(const luce_result *r)
+/* Nothing was guessed and nothing declined: not a word. */
+static void show_speculation(const luce_speculation *s)
 {
-    if (!error_is_terminal() || r->n_tokens == 0) return;
+    if (s->n_drafted)
+        fprintf(stderr, "; %zu of %zu guesses right, %.2f tokens a step", s->n_accepted, s->n_drafted,
+                (double)(s->n_steps + s->n_accepted) / (double)s->n_steps);
+    if (2 * s->n_declined > s->n_steps) fprintf(stderr, "; guessing does not pay here and was off in %zu of %zu steps",
+                                                s->n_declined, s->n_steps);
+}
+
+void show_speed(const struct options *o, const luce_result *r)
+{
+    if ((!error_is_terminal() && !o->timings) || r->n_tokens == 0) return;
     fprintf(stderr, "[prompt %zu tokens, %.1f/s", r->n_prompt, (double)r->n_prompt / r->prompt_seconds);
     if (r->n_tokens > 1)
         fprintf(stderr, "; text %zu tokens, %.1f/s", r->n_tokens, (double)(r->n_tokens - 1) / r->decode_seconds);
+    show_speculation(&r->speculation);
     fprintf(stderr, "; %s]\n", luce_finish_name(r->finish));
 }

@@ -11,7 +11,7 @@ luce_model_params model_params(const struct options *o);
 /* Sampling, limits and stop strings; the prompt is the caller's. stops: room for OPTION_TEXTS_MAX + 1
  * texts that lives as long as the request. more_stop: one more, or NULL. */
 luce_request request_from_options(const struct options *o, const char **stops, const char *more_stop);
-/* "prompt 12 tokens, 310/s; text 40 tokens, 55/s" on standard error when that is a terminal. */
-void show_speed(const luce_result *r);
+/* "prompt 12 tokens, 310/s; text 40 tokens, 55/s" on standard error, with --timings or at a terminal. */
+void show_speed(const struct options *o, const luce_result *r);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "cli/inspect_model.h"
 #include "cli/options.h"
 #include "gguf/reader.h"
@@ -180,16 +181,11 @@ static void print_json(struct buf *out, const struct gguf *g, const struct share
     buf_add_char(out, '\n');
 }
 
-/* Appends text that may come from the file, without what could drive a terminal: json_str has
- * escaped the C0 controls already, DEL and the C1 controls (C2 80 to C2 9F) become '?'. */
-static void add_tame(struct buf *out, const char *text, size_t len)
+/* Appends text that may come from the file, without what could drive a terminal (json_str has escaped
+ * the C0 controls already). Changes it in place. */
+static void add_tame(struct buf *out, char *text, size_t len)
 {
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)text[i], next = i + 1 < len ? (unsigned char)text[i + 1] : 0;
-        bool c1 = c == 0xc2 && next >= 0x80 && next < 0xa0;
-        buf_add_char(out, c1 || c == 0x7f ? '?' : (char)c);
-        i += c1;
-    }
+    buf_add(out, text, utf8_tame(text, len));
 }
 
 /* Appends a name from the file, escaped, without quotes. */
@@ -218,7 +214,7 @@ static void print_key(struct buf *out, const struct gguf_key *k, uint64_t most)
     size_t show = value.len;
     if (show > TEXT_CUT)                            /* not within a character */
         for (show = TEXT_CUT; show > TEXT_CUT - 4 && (value.data[show] & 0xc0) == 0x80;) show--;
-    add_tame(out, buf_text(&value), show);
+    if (value.len) add_tame(out, value.data, show);
     buf_add_text(out, show < value.len || (array && k->count > most) ? " ...\n" : "\n");
     out->failed |= value.failed;
     buf_drop(&value);

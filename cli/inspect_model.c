@@ -31,11 +31,16 @@ static void on_progress(void *context, double share)
     progress_show("loading", share);
 }
 
-/* The prompt as ids; 0, 1, 2, ... for a file without a vocabulary. At least `least`, at most a step. */
+/* The prompt as ids; 0, 1, 2, ... for a file without a vocabulary. At least `least`, at most a step and
+ * what the context holds. */
 static luce_status find_tokens(struct view *v, int least, luce_error *err)
 {
     const char *prompt = v->o->prompt ? v->o->prompt : default_prompt;
-    int vocab = runner_model(v->runner)->c.vocab;
+    int vocab = runner_model(v->runner)->c.vocab, context = runner_load_plan(v->runner).context;
+    size_t most = (size_t)(context < SHORT_TEXT ? context : SHORT_TEXT);
+    if (context < least - 1)
+        return fail(err, LUCE_E_ARG, "--width %d: a step of so many rows does not fit a context of %d", least - 1,
+                    context);
     if (gguf_key(v->file, "tokenizer.ggml.model")) {
         struct vocab *words = NULL;
         luce_status st = vocab_from_gguf(&words, v->file, err);
@@ -44,7 +49,7 @@ static luce_status find_tokens(struct view *v, int least, luce_error *err)
         if (st) return st;
     }
     while (v->tokens.len < (size_t)least && !v->tokens.failed) ids_add(&v->tokens, (int32_t)v->tokens.len % vocab);
-    if (v->tokens.len > SHORT_TEXT) v->tokens.len = SHORT_TEXT;
+    if (v->tokens.len > most) v->tokens.len = most;
     return v->tokens.failed ? fail(err, LUCE_E_NOMEM, "out of memory for the tokens") : LUCE_OK;
 }
 
@@ -193,6 +198,17 @@ static luce_status show_reference(struct view *v, luce_error *err)
     return st;
 }
 
+static luce_status check_vocabulary(const char *path, luce_error *err)
+{
+    struct gguf *g = NULL;
+    luce_status st = gguf_open(&g, path, err);
+    if (!st && !gguf_key(g, "tokenizer.ggml.model"))
+        st = fail(err, LUCE_E_UNSUPPORTED, "%s: key 'tokenizer.ggml.model' is missing: a model without a "
+                  "vocabulary takes token ids, not text", path);
+    gguf_close(g);
+    return st;
+}
+
 static luce_status check_only(const struct options *o, luce_error *err)
 {
     luce_model_params p = model_params(o);
@@ -201,6 +217,7 @@ static luce_status check_only(const struct options *o, luce_error *err)
     p.path = o->operands[0];
     p.check_only = true;
     luce_status st = luce_model_open(&none, &p, err);
+    if (!st) st = check_vocabulary(p.path, err);
     buf_printf(&out, "%s: a run with these options loads it\n", o->operands[0]);
     if (!st) st = output_write(&out, err);
     buf_drop(&out);

@@ -5,17 +5,22 @@
 #include <string.h>
 
 #include "cli/options.h"
+#include "cli/terminal.h"
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_DEVICE_LOST = 70 };
 
 static const struct command commands[COMMAND_COUNT] = {
+    [COMMAND_SERVE] = { "serve", "[MODEL]", 0, 1, "answer requests over HTTP: the APIs of OpenAI and Anthropic",
+                        serve_run },
     [COMMAND_RUN] = { "run", "", 0, 0, "continue a prompt, or answer it with --chat", run_run },
     [COMMAND_CHAT] = { "chat", "", 0, 0, "talk with a model in the terminal", chat_run },
     [COMMAND_BENCH] = { "bench", "", 0, 0, "measure a model's speed beside the machine's limits", bench_run },
+    [COMMAND_PERPLEXITY] = { "perplexity", "", 0, 0, "measure how well a model predicts a text", perplexity_run },
     [COMMAND_INSPECT] = { "inspect", "FILE", 1, 1, "print what a model file holds", inspect_run },
     [COMMAND_TOKENIZE] = { "tokenize", "[TEXT]", 0, 1, "turn text into token ids, or ids into text",
                            tokenize_run },
     [COMMAND_DEVICES] = { "devices", "", 0, 0, "list what models can run on here", devices_run },
+    [COMMAND_DOCTOR] = { "doctor", "[OP]", 0, 1, "check a device's kernels against their definitions", doctor_run },
 };
 
 static void help(struct buf *out)
@@ -24,7 +29,8 @@ static void help(struct buf *out)
                       "Usage: luce COMMAND [options] ...\n\nCommands:\n");
     for (int i = 0; i < COMMAND_COUNT; i++)
         buf_printf(out, "  %-12s %s\n", commands[i].name, commands[i].summary);
-    buf_add_text(out, "\n'luce COMMAND --help' lists a command's options; --version prints the version.\n");
+    buf_add_text(out, "\n'luce COMMAND --help' lists a command's options; --version prints the version;\n"
+                      "--man DIRECTORY writes manual pages.\n");
 }
 
 static bool is_help(const char *arg)
@@ -49,6 +55,9 @@ static luce_status run_command(enum command_id id, int n, char **args, luce_erro
 
 static luce_status dispatch(int argc, char **argv, luce_error *err)
 {
+    const char *slash = strrchr(argv[0], '/');
+    if (!strcmp(slash ? slash + 1 : argv[0], "luce_server"))
+        return run_command(COMMAND_SERVE, argc - 1, argv + 1, err);
     if (argc < 2) return fail(err, LUCE_E_ARG, "no command; 'luce --help' lists them");
     bool version = !strcmp(argv[1], "--version");
     if (version || is_help(argv[1]) || !strcmp(argv[1], "help")) {
@@ -59,6 +68,10 @@ static luce_status dispatch(int argc, char **argv, luce_error *err)
         buf_drop(&text);
         return st;
     }
+    if (!strcmp(argv[1], "--man")) {
+        if (argc != 3) return fail(err, LUCE_E_ARG, "--man: give the directory that the pages go to");
+        return man_write(argv[2], commands, COMMAND_COUNT, err);
+    }
     for (int i = 0; i < COMMAND_COUNT; i++)
         if (!strcmp(argv[1], commands[i].name))
             return run_command((enum command_id)i, argc - 2, argv + 2, err);
@@ -68,6 +81,7 @@ static luce_status dispatch(int argc, char **argv, luce_error *err)
 int main(int argc, char **argv)
 {
     luce_error err = { 0 };
+    standard_files_prepare();
     luce_status st = dispatch(argc, argv, &err);
     if (st) fprintf(stderr, "luce: %s\n", err.text);
     return st == LUCE_OK ? EXIT_DONE : st == LUCE_E_ARG ? EXIT_USAGE

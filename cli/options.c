@@ -30,17 +30,21 @@ struct option {
 #define FOR(id) (1u << COMMAND_##id)
 #define AT(field) offsetof(struct options, field)
 #define SAMPLES (FOR(RUN) | FOR(CHAT))
-#define LOADS (SAMPLES | FOR(BENCH) | FOR(INSPECT))
+#define LOADS (SAMPLES | FOR(BENCH) | FOR(PERPLEXITY) | FOR(INSPECT) | FOR(SERVE))
+#define SPECULATES (SAMPLES | FOR(BENCH))
 static const struct option table[] = {
-    { "model", 'm', OPT_TEXT, AT(model), NULL, "FILE", 0, 0, SAMPLES | FOR(BENCH) | FOR(TOKENIZE),
+    { "model", 'm', OPT_TEXT, AT(model), NULL, "FILE", 0, 0,
+      SAMPLES | FOR(BENCH) | FOR(PERPLEXITY) | FOR(TOKENIZE) | FOR(SERVE),
       "the model, a GGUF file (any part of a split one)" },
-    { "file", 'f', OPT_TEXT, AT(file), NULL, "FILE", 0, 0, FOR(TOKENIZE) | FOR(RUN),
+    { "file", 'f', OPT_TEXT, AT(file), NULL, "FILE", 0, 0,
+      FOR(TOKENIZE) | FOR(RUN) | FOR(PERPLEXITY),
       "read the text from this file" },
-    { "json", 0, OPT_FLAG, AT(json), NULL, NULL, 0, 0, FOR(INSPECT) | FOR(TOKENIZE) | FOR(RUN) | FOR(DEVICES) | FOR(BENCH),
+    { "json", 0, OPT_FLAG, AT(json), NULL, NULL, 0, 0,
+      FOR(INSPECT) | FOR(TOKENIZE) | FOR(RUN) | FOR(DEVICES) | FOR(BENCH) | FOR(PERPLEXITY),
       "print one JSON object" },
     { "values", 0, OPT_INT, AT(values), "8", "N", 0, INT32_MAX, FOR(INSPECT),
       "show at most N elements of an array" },
-    { "special", 0, OPT_FLAG, AT(special), NULL, NULL, 0, 0, FOR(TOKENIZE) | SAMPLES,
+    { "special", 0, OPT_FLAG, AT(special), NULL, NULL, 0, 0, FOR(TOKENIZE) | SAMPLES | FOR(PERPLEXITY),
       "text that spells a control token becomes that token, and back" },
     { "bos", 0, OPT_FLAG, AT(bos), NULL, NULL, 0, 0, FOR(TOKENIZE),
       "add the tokens that the model wants around a raw prompt" },
@@ -55,7 +59,8 @@ static const struct option table[] = {
     { "prompt-tokens", 0, OPT_INT, AT(prompt_tokens), "512", "N", 1, 1 << 24, FOR(BENCH), "length of the prefill" },
     { "repeat", 0, OPT_INT, AT(repeat), "5", "N", 1, 1000, FOR(BENCH), "least repetitions of a test" },
     { "only", 0, OPT_TEXTS, AT(only), NULL, "TEST", 0, 0, FOR(BENCH),
-      "this test alone: decode, step or prefill; may be given several times" },
+      "this test alone: decode, step or prefill (--spec: this set of prompts); may be given several times" },
+    { "all", 0, OPT_FLAG, AT(all), NULL, NULL, 0, 0, FOR(DOCTOR), "every case, not a fast subset" },
     { "tape", 0, OPT_FLAG, AT(tape), NULL, NULL, 0, 0, FOR(INSPECT), "print the ops that a step runs" },
     { "trace-ops", 0, OPT_FLAG, AT(trace_ops), NULL, NULL, 0, 0, FOR(INSPECT),
       "run a step op by op: time, bandwidth and a hash of each output" },
@@ -68,11 +73,11 @@ static const struct option table[] = {
       "the text to continue (inspect: the tokens of the step)" },
     { "chat", 0, OPT_FLAG, AT(chat), NULL, NULL, 0, 0, FOR(RUN), "put the prompt into the model's chat form" },
     { "system", 0, OPT_TEXT, AT(system), NULL, "TEXT", 0, 0, SAMPLES, "system text of a chat" },
-    { "max-tokens", 'n', OPT_INT, AT(max_tokens), "0", "N", 0, INT32_MAX, SAMPLES,
-      "generate at most N tokens; 0: what the context leaves" },
-    { "temperature", 0, OPT_NUMBER, AT(temperature), "0", "T", 0, 100, SAMPLES, "0: always the likeliest token" },
-    { "top-k", 0, OPT_INT, AT(top_k), "0", "N", 0, INT32_MAX, SAMPLES, "draw from the N likeliest tokens; 0: off" },
-    { "top-p", 0, OPT_NUMBER, AT(top_p), "1", "P", 0, 1, SAMPLES,
+    { "max-tokens", 'n', OPT_INT, AT(max_tokens), "0", "N", 0, INT32_MAX, SAMPLES | FOR(BENCH),
+      "generate at most N tokens; 0: what the context leaves (bench --spec: 128)" },
+    { "temperature", 0, OPT_NUMBER, AT(temperature), "0", "T", 0, 100, SAMPLES | FOR(SERVE), "0: always the likeliest token" },
+    { "top-k", 0, OPT_INT, AT(top_k), "0", "N", 0, INT32_MAX, SAMPLES | FOR(SERVE), "draw from the N likeliest tokens; 0: off" },
+    { "top-p", 0, OPT_NUMBER, AT(top_p), "1", "P", 0, 1, SAMPLES | FOR(SERVE),
       "draw from the likeliest tokens that make up P together; 1: off" },
     { "min-p", 0, OPT_NUMBER, AT(min_p), "0", "P", 0, 1, SAMPLES,
       "draw from tokens at least P times as likely as the likeliest; 0: off" },
@@ -84,20 +89,53 @@ static const struct option table[] = {
       "subtract X for each time that a token was seen" },
     { "penalty-window", 0, OPT_INT, AT(penalty_window), "256", "N", 1, INT32_MAX, SAMPLES,
       "tokens back that penalties see, prompt included" },
-    { "seed", 's', OPT_INT, AT(seed), "-1", "N", -1, 9007199254740991, SAMPLES,
+    { "seed", 's', OPT_INT, AT(seed), "-1", "N", -1, 9007199254740991, SAMPLES | FOR(DOCTOR),
       "the same seed gives the same text; -1: a random one" },
     { "stop", 0, OPT_TEXTS, AT(stop), NULL, "TEXT", 0, 0, SAMPLES, "end before this text; may be given 16 times" },
     { "ignore-end", 0, OPT_FLAG, AT(ignore_end), NULL, NULL, 0, 0, SAMPLES, "go on after the model's end token" },
-    { "device", 'd', OPT_TEXT, AT(device), "auto", "ID", 0, 0, LOADS, "where to run; 'luce devices' lists ids" },
-    { "threads", 't', OPT_INT, AT(threads), "0", "N", 0, 1024, LOADS | FOR(DEVICES),
+    { "timings", 0, OPT_FLAG, AT(timings), NULL, NULL, 0, 0, SAMPLES,
+      "print the speed after each text, also when nobody watches" },
+    { "spec", 0, OPT_TEXT, AT(spec), NULL, "NAME", 0, 0, SPECULATES,
+      "guess ahead and check: ngram, draft-model, none (scripted: bench); the text stays the same" },
+    { "draft", 0, OPT_TEXT, AT(draft), NULL, "FILE", 0, 0, SPECULATES,
+      "the drafter's file: a small model with the same vocabulary" },
+    { "draft-max", 0, OPT_INT, AT(draft_max), "0", "N", 0, 63, SPECULATES,
+      "guess at most N tokens a step; 0: the drafter's choice" },
+    { "draft-block-size", 0, OPT_INT, AT(draft_block_size), "0", "N", 0, 64, SPECULATES,
+      "guess at most N - 1 tokens ahead; 0: the drafter's choice" },
+    { "draft-right", 0, OPT_NUMBER, AT(draft_right), "-1", "X", -1, 63, FOR(BENCH),
+      "--spec scripted: tokens of each guess that are right, on average; all guesses are checked" },
+    { "prompts", 0, OPT_TEXT, AT(prompts), "bench/prompts", "FOLDER", 0, 0, FOR(BENCH),
+      "prompt sets of --spec" },
+    { "device", 'd', OPT_TEXT, AT(device), "auto", "ID", 0, 0, LOADS | FOR(DOCTOR), "where to run; 'luce devices' lists ids" },
+    { "threads", 't', OPT_INT, AT(threads), "0", "N", 0, 1024, LOADS | FOR(DEVICES) | FOR(DOCTOR),
       "threads of the CPU; 0: what the machine has" },
     { "context", 'c', OPT_INT, AT(context), "0", "N", 0, INT32_MAX, LOADS,
-      "most positions of a text; 0: the model's, or what fits" },
+      "most positions of a text; 0: the model's, or what fits (perplexity: the window; 0: 512)" },
     { "cache-type-k", 0, OPT_TEXT, AT(cache_type_k), "f16", "TYPE", 0, 0, LOADS,
       "format of keys in the cache: f16, bf16, q8_0, q4_0" },
     { "cache-type-v", 0, OPT_TEXT, AT(cache_type_v), "f16", "TYPE", 0, 0, LOADS, "format of values in the cache" },
     { "chunk", 0, OPT_INT, AT(chunk), "0", "N", 0, 2048, LOADS,
       "prompt tokens of one step; 0: the device's choice" },
+    { "model-name", 0, OPT_TEXT, AT(model_name), "luce", "NAME", 0, 0, FOR(SERVE), "the model's id in requests and replies" },
+    { "chat-template-file", 0, OPT_TEXT, AT(chat_template_file), NULL, "FILE", 0, 0, FOR(SERVE),
+      "a Jinja template in place of the model's own" },
+    { "host", 0, OPT_TEXT, AT(host), "127.0.0.1", "ADDRESS", 0, 0, FOR(SERVE),
+      "where to listen; others than the loopback should have --api-key" },
+    { "port", 0, OPT_INT, AT(port), "8080", "N", 0, 65535, FOR(SERVE), "port to listen on; 0: a free one" },
+    { "api-key", 0, OPT_TEXTS, AT(api_key), NULL, "KEY", 0, 0, FOR(SERVE),
+      "ask for this key on every route but /health; may be given several times" },
+    { "no-cors", 0, OPT_FLAG, AT(no_cors), NULL, NULL, 0, 0, FOR(SERVE), "send no CORS headers: pages of other sites are shut out" },
+    { "tls-cert", 0, OPT_TEXT, AT(tls_cert), NULL, "FILE", 0, 0, FOR(SERVE), "speak HTTPS with this certificate (PEM)" },
+    { "tls-key", 0, OPT_TEXT, AT(tls_key), NULL, "FILE", 0, 0, FOR(SERVE), "the key of the certificate (PEM)" },
+    { "default-max-tokens", 0, OPT_INT, AT(default_max_tokens), "0", "N", 0, INT32_MAX, FOR(SERVE),
+      "tokens of an answer when the request does not say; 0: what the context leaves" },
+    { "max-concurrency", 0, OPT_INT, AT(max_concurrency), "4", "N", 1, 64, FOR(SERVE), "requests that run at once" },
+    { "queue", 0, OPT_INT, AT(queue), "32", "N", 0, 100000, FOR(SERVE), "requests that may wait; more get status 429" },
+    { "max-body-mib", 0, OPT_INT, AT(max_body_mib), "64", "N", 1, 1024, FOR(SERVE), "largest body of a request" },
+    { "keep-alive", 0, OPT_INT, AT(keep_alive), "4", "SECONDS", 1, 60, FOR(SERVE), "longest silence in a stream" },
+    { "stream-usage", 0, OPT_FLAG, AT(stream_usage), NULL, NULL, 0, 0, FOR(SERVE),
+      "end every stream with its usage, also when the request does not ask" },
 };
 enum { N_OPTIONS = sizeof table / sizeof *table, NAME_MAX_BYTES = 64 };
 
@@ -248,6 +286,41 @@ void options_help(struct buf *out, enum command_id id, const struct command *com
         buf_printf(out, "%s)\n", name);
     }
     buf_printf(out, "  %-28s print this\n", "    --help");
+}
+
+void man_text(struct buf *out, const char *text)
+{
+    if (*text == '.' || *text == '\'') buf_add_text(out, "\\&");
+    for (; *text; text++) {
+        if (*text == '-') buf_add_text(out, "\\-");
+        else if (*text == '\\') buf_add_text(out, "\\e");
+        else buf_add_char(out, *text);
+    }
+}
+
+void options_man(struct buf *out, enum command_id id)
+{
+    buf_add_text(out, ".SH OPTIONS\n");
+    for (int i = 0; i < N_OPTIONS; i++) {
+        const struct option *row = &table[i];
+        if (!(row->commands >> id & 1)) continue;
+        char name[NAME_MAX_BYTES];
+        variable_name(row, name);
+        buf_add_text(out, ".TP\n");
+        if (row->letter) buf_printf(out, "\\fB\\-%c\\fR, ", row->letter);
+        buf_add_text(out, "\\fB\\-\\-");
+        man_text(out, row->name);
+        buf_add_text(out, "\\fR");
+        if (row->value) buf_printf(out, " \\fI%s\\fR", row->value);
+        buf_add_char(out, '\n');
+        man_text(out, row->help);
+        buf_printf(out, ".\nVariable %s", name);
+        if (row->fallback) {
+            buf_add_text(out, "; default ");
+            man_text(out, row->fallback);
+        }
+        buf_add_text(out, ".\n");
+    }
 }
 
 luce_status output_write(const struct buf *text, luce_error *err)

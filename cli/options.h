@@ -23,21 +23,32 @@ struct options {
     const char *file;               /* path of a text to read, or NULL */
     int64_t values;                 /* elements of an array that are shown */
     const char *synthetic, *device, *prompt, *system, *cache_type_k, *cache_type_v;
+    const char *spec, *draft;       /* a drafter's name and file, or NULL */
+    int64_t draft_max, draft_block_size;
+    double draft_right;
+    const char *prompts;            /* folder of bench --spec, or NULL */
     struct option_texts stop, only;
     int64_t threads, context, chunk, max_tokens, top_k, penalty_window;
     int64_t seed;                   /* -1: a random one */
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-    bool chat, ignore_end;
+    bool chat, ignore_end, timings;
     int64_t depth, prompt_tokens, repeat;
     int64_t width;                  /* rows of the step that is shown */
+    bool all;                       /* every case */
     bool tape, trace_ops, check, check_against_reference;
     bool json, special, bos, pieces, decode;
+    /* serve */
+    const char *model_name, *host, *tls_cert, *tls_key, *chat_template_file;
+    struct option_texts api_key;
+    int64_t port, default_max_tokens, max_concurrency, queue, max_body_mib, keep_alive;
+    bool no_cors, stream_usage;
     char **operands;                /* what is not an option, in order */
     int n_operands;
 };
 
 enum command_id {
-    COMMAND_RUN, COMMAND_CHAT, COMMAND_BENCH, COMMAND_INSPECT, COMMAND_TOKENIZE, COMMAND_DEVICES, COMMAND_COUNT
+    COMMAND_SERVE, COMMAND_RUN, COMMAND_CHAT, COMMAND_BENCH, COMMAND_PERPLEXITY, COMMAND_INSPECT, COMMAND_TOKENIZE,
+    COMMAND_DEVICES, COMMAND_DOCTOR, COMMAND_COUNT
 };
 
 /* One row per command. */
@@ -59,15 +70,26 @@ luce_status options_parse(struct options *o, enum command_id id, const struct co
 /* Appends the command's --help. */
 void options_help(struct buf *out, enum command_id id, const struct command *command);
 
+/* The options of a command as the OPTIONS section of a manual page (man(7) source). */
+void options_man(struct buf *out, enum command_id id);
+/* Text with what man(7) would read as its own escaped. */
+void man_text(struct buf *out, const char *text);
+
 /* Writes the whole buffer to standard output. LUCE_E_NOMEM when the buffer had failed, LUCE_E_IO. */
 luce_status output_write(const struct buf *text, luce_error *err);
 
+/* Writes luce.1 and a luce-COMMAND.1 for each of n commands into a directory that is there. */
+luce_status man_write(const char *directory, const struct command *commands, int n, luce_error *err);
+
 /* The commands, each in its file; see struct command. */
+luce_status serve_run(const struct options *o, luce_error *err);
 luce_status run_run(const struct options *o, luce_error *err);
 luce_status chat_run(const struct options *o, luce_error *err);
 luce_status bench_run(const struct options *o, luce_error *err);
+luce_status perplexity_run(const struct options *o, luce_error *err);
 luce_status inspect_run(const struct options *o, luce_error *err);
 luce_status tokenize_run(const struct options *o, luce_error *err);
 luce_status devices_run(const struct options *o, luce_error *err);
+luce_status doctor_run(const struct options *o, luce_error *err);
 
 #endif

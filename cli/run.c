@@ -23,6 +23,17 @@ static void number(struct json *j, const char *key, double value)
     json_number(j, value);
 }
 
+static void speculation(struct json *j, const luce_speculation *s)
+{
+    number(j, "steps", (double)s->n_steps);
+    number(j, "drafted_tokens", (double)s->n_drafted);
+    number(j, "accepted_tokens", (double)s->n_accepted);
+    number(j, "declined_steps", (double)s->n_declined);
+    number(j, "draft_seconds", s->draft_seconds);
+    number(j, "verify_seconds", s->verify_seconds);
+    number(j, "accept_seconds", s->accept_seconds);
+}
+
 static void print_json(struct buf *out, const luce_model *m, const luce_result *r)
 {
     struct json j;
@@ -49,12 +60,15 @@ static void print_json(struct buf *out, const luce_model *m, const luce_result *
     number(&j, "prompt_seconds", r->prompt_seconds);
     number(&j, "decode_seconds", r->decode_seconds);
     number(&j, "prompt_tokens_per_s", r->n_tokens ? (double)r->n_prompt / r->prompt_seconds : 0);
+    speculation(&j, &r->speculation);
     number(&j, "decode_tokens_per_s", r->n_tokens > 1 ? (double)(r->n_tokens - 1) / r->decode_seconds : 0);
     json_close(&j);
     json_key(&j, "model");
     json_open_object(&j);
     json_key(&j, "architecture");
     json_text(&j, info.architecture);
+    json_key(&j, "drafter");
+    json_text(&j, info.drafter);
     json_key(&j, "device");
     json_text(&j, info.device);
     json_key(&j, "context");
@@ -90,7 +104,7 @@ static luce_status finish_output(const struct options *o, const luce_model *m, c
     bool open_line = r->text_bytes && r->text[r->text_bytes - 1] != '\n';
     if (open_line) putchar('\n');
     fflush(stdout);
-    show_speed(r);
+    show_speed(o, r);
     return LUCE_OK;
 }
 

@@ -3,6 +3,7 @@
 #include "cli/terminal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +13,20 @@
 #include "base/file.h"
 
 enum { TEXT_MAX = 1 << 30, BAR = 30 };
+
+static void catch_one(int signal_number, void (*handler)(int))
+{
+    struct sigaction a = { .sa_handler = handler };
+    sigemptyset(&a.sa_mask);
+    sigaction(signal_number, &a, NULL);
+}
+
+void standard_files_prepare(void)
+{
+    catch_one(SIGPIPE, SIG_IGN);
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)      /* the lowest free number is taken */
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) return;
+}
 
 luce_status input_read(struct buf *out, luce_error *err)
 {
@@ -61,18 +76,10 @@ static void on_signal(int signal_number)
     if (signal_number == SIGINT) signal(SIGINT, SIG_DFL);
 }
 
-static void catch_one(int signal_number, void (*handler)(int))
-{
-    struct sigaction a = { .sa_handler = handler };
-    sigemptyset(&a.sa_mask);
-    sigaction(signal_number, &a, NULL);
-}
-
 void interrupt_catch(void)
 {
     catch_one(SIGINT, on_signal);
     catch_one(SIGTERM, on_signal);
-    catch_one(SIGPIPE, SIG_IGN);
 }
 
 bool interrupted(void *unused)

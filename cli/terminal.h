@@ -5,6 +5,10 @@
 #include "base/buf.h"
 #include "cli/options.h"
 
+/* Before anything else: standard files that the caller has closed fail when they are used, and no other
+ * file takes their number; a closed pipe is a write error, not a signal. */
+void standard_files_prepare(void);
+
 /* Reads all of standard input. */
 luce_status input_read(struct buf *out, luce_error *err);
 /* Reads a line without its end; false at the end of input. */
@@ -13,7 +17,7 @@ bool input_line(struct buf *out);
 luce_status input_prompt(const struct options *o, struct buf *out, luce_error *err);
 
 /* From here on Ctrl-C and SIGTERM set a mark instead of ending the process; a second Ctrl-C in a row
- * without an interrupt_clear ends it. A closed pipe is a write error. */
+ * without an interrupt_clear ends it. */
 void interrupt_catch(void);
 bool interrupted(void *unused);
 void interrupt_clear(void);

@@ -21,16 +21,10 @@ static luce_status open_cache(struct rig *r, luce_error *err)
     return r->d->fns->cache_open(r->d, &r->cache, &p, err);
 }
 
-static bool has_kernel(const void *context, const struct call *c)
-{
-    const struct device *d = context;
-    return d->fns->has(d, c);
-}
-
 luce_status rig_open(struct rig *r, struct device *d, struct case_env *env, luce_error *err)
 {
     *r = (struct rig){ .d = d, .env = env };
-    luce_status st = case_record(env, &r->tape, (struct target){ has_kernel, d }, &r->out, err);
+    luce_status st = case_record(env, &r->tape, device_target(d), &r->out, err);
     for (int i = 0; !st && i < env->n_weights; i++) {
         st = d->fns->upload(d, env->weight[i], err);
         if (!st) r->n_uploaded++;
@@ -119,7 +113,7 @@ double rig_tolerance(const struct rig *r)
 
 void check_report(struct check_walk *w, const char *what, double nmse, double allowed)
 {
-    char label[sizeof w->label + sizeof (luce_error)];
+    char label[sizeof w->label + sizeof(luce_error)];
     snprintf(label, sizeof label, "%s%s%s", w->label, *what ? ": " : "", what);
     struct check_result r = { .op = w->op, .label = label, .nmse = isnan(nmse) ? (double)INFINITY : nmse,
                               .allowed = allowed };

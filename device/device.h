@@ -82,7 +82,8 @@ struct device_fns {
      * LUCE_E_DEVICE: the device is lost. trace may be NULL; tracing runs call by call. */
     luce_status (*run)(struct device *d, struct program *p, const struct step *s, trace_fn trace,
                        void *context, luce_error *err);
-    /* Rows of a kept value of the last run, and rows of an input before the next one. */
+    /* Rows of a kept value of the last run, and rows of an input before the next one. write also takes
+     * other kept values: tests poison an output before it is computed. */
     luce_status (*read)(struct device *d, struct program *p, struct val v, int first_row, int n_rows,
                         void *host, luce_error *err);
     luce_status (*write)(struct device *d, struct program *p, struct val v, int first_row, int n_rows,

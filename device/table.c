@@ -4,9 +4,15 @@
 
 #include "base/mem.h"
 #include "device/cpu/device.h"
+#ifdef LUCE_GPU
+#include "device/gpu/device.h"
+#endif
 
 /* In the order in which "auto" tries them. */
 static const struct device_kind *const kinds[] = {
+#ifdef LUCE_GPU
+    &device_kind_gpu,
+#endif
     &device_kind_cpu,
 };
 

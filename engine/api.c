@@ -64,13 +64,18 @@ static luce_status open_all(luce_model *m, const luce_model_params *p, luce_erro
     if (st || p->check_only) {
         struct load_plan plan;
         if (!st) st = runner_plan(model, &load, &plan, err);
+        if (!st && !model->synthetic) st = model_check_weights(model, err);
         model_close(model);
         return st;
     }
     m->trained_context = model->c.context;
     if ((st = runner_open(&m->runner, model, &load, err))) return st;
     if ((st = find_allowed(m, runner_model(m->runner)->c.vocab, err))) return st;
-    return scheduler_init(&m->scheduler, m->runner, err);
+    if ((st = scheduler_init(&m->scheduler, m->runner, err))) return st;
+    struct speculate_params spec = { .name = p->drafter, .path = p->draft_path, .most = p->draft_max,
+                                     .block = p->draft_block_size };
+    if ((st = speculator_open(&m->speculator, &spec, m->runner, m->vocab, err))) return st;
+    return scheduler_speculate(&m->scheduler, m->speculator, err);
 }
 
 luce_status luce_model_open(luce_model **out, const luce_model_params *params, luce_error *err)
@@ -90,6 +95,7 @@ void luce_model_close(luce_model *m)
 {
     if (!m) return;
     scheduler_drop(&m->scheduler);
+    speculator_close(m->speculator);
     runner_close(m->runner);
     device_close(m->device);
     vocab_close(m->vocab);
@@ -104,7 +110,7 @@ luce_model_info luce_model_describe(const luce_model *m)
     struct load_plan plan = runner_load_plan(m->runner);
     return (luce_model_info){
         .architecture = model->family->arch, .device = m->device_info.id,
-        .device_name = m->device_info.name, .vocabulary = model->c.vocab, .context = plan.context,
+        .device_name = m->device_info.name, .drafter = speculator_name(m->speculator), .vocabulary = model->c.vocab, .context = plan.context,
         .sequences = cache_slots(runner_cache(m->runner)), .trained_context = m->trained_context,
         .has_text = m->vocab != NULL, .chat_template = m->chat_template.at,
         .chat_template_bytes = m->chat_template.len, .weight_bytes = plan.weights,

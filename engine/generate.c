@@ -15,17 +15,17 @@ void luce_result_drop(luce_result *r)
     *r = (luce_result){ 0 };
 }
 
-static struct request_env env_of(const luce_model *m)
+struct request_env request_env_of(const luce_model *m)
 {
     return (struct request_env){ .vocab = m->vocab, .vocab_size = runner_model(m->runner)->c.vocab,
-                                 .context = runner_load_plan(m->runner).context, .mask = m->allowed };
+                                 .context = runner_load_plan(m->runner).context, .mask = m->allowed,
+                                 .has_drafter = m->speculator != NULL };
 }
 
 struct batch {
     luce_model *model;
     const luce_request *asked;
     struct request *request;
-    luce_result *results;
     int n, next;                    /* requests, and the first that has not begun */
 };
 
@@ -36,7 +36,7 @@ static void admit(struct batch *b)
     struct cache *cache = runner_cache(b->model->runner);
     for (; b->next < b->n && cache_free_slots(cache) > 0; b->next++) {
         struct request *r = &b->request[b->next];
-        struct request_env env = env_of(b->model);
+        struct request_env env = request_env_of(b->model);
         struct seq *seq;
         luce_error err = { 0 };
         luce_status st = request_init(r, &b->asked[b->next], &env, &err);
@@ -60,21 +60,24 @@ static void retire(struct batch *b)
 luce_status luce_generate_batch(luce_model *m, const luce_request *requests, int n, luce_result *results,
                                 luce_error *err)
 {
-    for (int i = 0; i < n; i++) results[i] = (luce_result){ 0 };
     if (n <= 0) return LUCE_OK;
-    if (cache_free_slots(runner_cache(m->runner)) == 0)
-        return fail(err, LUCE_E_DEVMEM, "all sequences of the model are taken by sessions; close one, or load "
-                    "the model with more sequences");
-    struct batch b = { .model = m, .asked = requests, .n = n, .results = results };
-    b.request = mem_array((size_t)n, sizeof *b.request);
-    if (!b.request) return fail(err, LUCE_E_NOMEM, "out of memory for %d requests", n);
+    luce_error why = { 0 };
     luce_status st = LUCE_OK;
+    struct batch b = { .model = m, .asked = requests, .n = n };
+    if (cache_free_slots(runner_cache(m->runner)) == 0)
+        st = fail(&why, LUCE_E_DEVMEM, "all sequences of the model are taken by sessions; close one, or load the "
+                  "model with more sequences");
+    else if (!(b.request = mem_array((size_t)n, sizeof *b.request)))
+        st = fail(&why, LUCE_E_NOMEM, "out of memory for %d requests", n);
+    for (int i = 0; i < n; i++) results[i] = (luce_result){ .status = st, .error = why };
+    if (st) return fail(err, st, "%s", why.text);
     while (!st && (b.next < n || m->scheduler.n_active > 0)) {
         admit(&b);
-        st = scheduler_step(&m->scheduler, err);
+        st = scheduler_step(&m->scheduler, &why);
         retire(&b);
     }
-    for (int i = b.next; i < n; i++) request_fail(&b.request[i], st, err ? err : &(luce_error){ .code = st });
+    for (int i = b.next; i < n; i++) request_fail(&b.request[i], st, &why);
+    if (st) fail(err, st, "%s", why.text);
     for (int i = 0; i < n; i++) {
         request_result(&b.request[i], &results[i]);
         if (!st && results[i].status) st = fail(err, results[i].status, "%s", results[i].error.text);
@@ -128,7 +131,7 @@ luce_status luce_session_generate(luce_session *s, const luce_request *request, 
     *out = (luce_result){ 0 };
     luce_model *m = s->model;
     struct request r;
-    struct request_env env = env_of(m);
+    struct request_env env = request_env_of(m);
     env.before = s->ids;
     env.n_before = s->n_ids;
     luce_error local = { 0 };

@@ -11,6 +11,7 @@ struct luce_model {
     struct device *device;
     struct runner *runner;
     struct scheduler scheduler;
+    struct speculator *speculator;  /* NULL: nothing is guessed */
     uint32_t      *allowed;         /* a bit per id; NULL when every id is */
     struct device_info device_info;
     struct str     chat_template;
@@ -24,5 +25,8 @@ struct luce_session {
     int32_t *ids;
     int n_ids, cap_ids;
 };
+
+/* What a request of this model is checked against. */
+struct request_env request_env_of(const luce_model *m);
 
 #endif

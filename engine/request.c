@@ -11,7 +11,7 @@
 
 enum { MOST_STOPS = 64 };
 
-static luce_status check(const luce_request *q, luce_error *err)
+static luce_status check(const luce_request *q, const struct request_env *env, luce_error *err)
 {
     const luce_sampling *s = &q->sampling;
     const struct { const char *name; double value, low, high; } ranges[] = {
@@ -21,12 +21,15 @@ static luce_status check(const luce_request *q, luce_error *err)
         { "presence_penalty", (double)s->presence_penalty, -100, 100 },
         { "frequency_penalty", (double)s->frequency_penalty, -100, 100 },
         { "penalty_window", s->penalty_window, 0, 1e9 }, { "max_tokens", q->max_tokens, 0, 1e9 },
-        { "stop strings", q->n_stop, 0, MOST_STOPS },
+        { "stop strings", q->n_stop, 0, MOST_STOPS }, { "draft", q->draft, -1, NARROW_ROWS - 1 },
+        { "script_right", q->script_right, 0, NARROW_ROWS }, { "top_logprobs", q->top_logprobs, 0, MOST_TOP_LOGPROBS },
     };
     for (size_t i = 0; i < COUNT(ranges); i++)
         if (!(ranges[i].value >= ranges[i].low && ranges[i].value <= ranges[i].high))
             return fail(err, LUCE_E_ARG, "%s is %g; expected %g to %g", ranges[i].name, ranges[i].value,
                         ranges[i].low, ranges[i].high);
+    if (q->draft > 0 && !env->has_drafter)
+        return fail(err, LUCE_E_ARG, "draft is %d, and the model was loaded without a drafter", q->draft);
     for (int i = 0; i < s->n_bias; i++)
         if (!isfinite(s->bias[i]))
             return fail(err, LUCE_E_ARG, "the bias of token %d is not a number", s->bias_id[i]);
@@ -98,7 +101,7 @@ luce_status request_init(struct request *r, const luce_request *asked, const str
     struct ids ids = { 0 };
     const int32_t *prompt = asked->tokens;
     size_t n = asked->n_tokens;
-    luce_status st = check(asked, err);
+    luce_status st = check(asked, env, err);
     if (!st && !prompt && asked->text.at) {
         st = text_to_ids(&asked->text, env->vocab, &ids, err);
         prompt = ids.at;
@@ -113,6 +116,8 @@ luce_status request_init(struct request *r, const luce_request *asked, const str
     }
     set_sampling(r, env);
     r->detok.started = env->n_before > 0;
+    r->script = (struct script){ .tokens = asked->script, .n = (int)asked->n_script, .from = r->n_ids,
+                                 .right = asked->script_right };
     return LUCE_OK;
 }
 
@@ -174,14 +179,16 @@ void request_finish(struct request *r, luce_finish finish)
     if (!out_of_memory(r)) r->state = REQUEST_DONE;
 }
 
-void request_take(struct request *r, int32_t token)
+void request_take(struct request *r, const luce_token *taken)
 {
+    int32_t token = taken->id;
     luce_finish reason = LUCE_FINISH_NONE;
     r->state = REQUEST_DECODE;
     r->last = clock_seconds();
     if (r->n_ids == r->n_before + r->n_prompt) r->first = r->last;
     r->ids[r->n_ids++] = token;
     bool end = r->vocab && vocab_is_end(r->vocab, token) && !r->asked->ignore_end;
+    if (!end && r->asked->on_token) r->asked->on_token(r->asked->user, taken);
     if (r->vocab && !end) {
         detok_add(&r->detok, r->vocab, token, r->asked->show_special ? DETOK_SPECIAL : 0, &r->piece);
         if (put_out(r)) reason = LUCE_FINISH_STOP;
@@ -195,6 +202,7 @@ void request_take(struct request *r, int32_t token)
 
 bool request_cancelled(const struct request *r)
 {
+    if (r->cancel && atomic_load_explicit(r->cancel, memory_order_relaxed)) return true;
     return r->asked->cancelled && r->asked->cancelled(r->asked->user);
 }
 
@@ -211,7 +219,8 @@ void request_result(struct request *r, luce_result *out)
     int from = r->n_before + r->n_prompt, n = r->n_ids - from;
     *out = (luce_result){ .status = r->status, .error = r->error, .finish = r->finish,
                           .n_prompt = (size_t)r->n_prompt, .n_reused = (size_t)r->n_reused,
-                          .seed = r->sampling.seed };
+                          .seed = r->sampling.seed, .speculation = r->speculation,
+                          .stop = r->finish == LUCE_FINISH_STOP ? r->stop[r->stopper.hit].at : NULL };
     if (n > 0) {
         out->prompt_seconds = r->first - r->started;
         out->decode_seconds = r->last - r->first;

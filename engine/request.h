@@ -4,11 +4,15 @@
 #ifndef LUCE_ENGINE_REQUEST_H
 #define LUCE_ENGINE_REQUEST_H
 
+#include <stdatomic.h>
+
 #include "cache/cache.h"
 #include "engine/stop.h"
 #include "run/sample.h"
+#include "spec/drafter.h"
 #include "text/vocab.h"
 
+enum { MOST_TOP_LOGPROBS = 20 };
 enum request_state { REQUEST_PROMPT, REQUEST_DECODE, REQUEST_DONE };
 
 struct request {
@@ -28,11 +32,14 @@ struct request {
     struct detok detok;
     struct buf piece, text;
     bool refused;                   /* on_text wants no more */
+    const atomic_bool *cancel;      /* set by another thread; NULL: nobody can */
 
     luce_status status;
     luce_error error;
     luce_finish finish;
     int n_reused;
+    luce_speculation speculation;
+    struct script script;           /* the caller's, by positions */
     double started, first, last;    /* clock seconds: first step, first token, last token */
 };
 
@@ -44,13 +51,14 @@ struct request_env {
     const uint32_t *mask;
     const int32_t *before;
     int n_before;
+    bool has_drafter;
 };
 luce_status request_init(struct request *r, const luce_request *asked, const struct request_env *env,
                          luce_error *err);
 void request_drop(struct request *r);           /* fine on a zeroed one */
-/* The token of position n_ids has been chosen: appends it, writes text, decides whether this is the
- * end. */
-void request_take(struct request *r, int32_t token);
+/* The token of position n_ids has been chosen: appends it, tells it, writes text, decides whether this is
+ * the end. */
+void request_take(struct request *r, const luce_token *token);
 /* Ends it: with an error, or for this reason. Lets held text go. */
 void request_fail(struct request *r, luce_status status, const luce_error *error);
 void request_finish(struct request *r, luce_finish finish);

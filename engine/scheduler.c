@@ -1,6 +1,8 @@
 /* engine/scheduler.c - see scheduler.h. */
 #include "engine/scheduler.h"
 
+#include <string.h>
+
 #include "base/clock.h"
 #include "base/mem.h"
 
@@ -11,7 +13,8 @@ luce_status scheduler_init(struct scheduler *s, struct runner *r, luce_error *er
     luce_status st = sampler_open(&s->sampler, vocab, err);
     if (st) return st;
     s->logits = mem_array((size_t)vocab, sizeof *s->logits);
-    if (s->logits) return LUCE_OK;
+    s->raw = mem_array((size_t)vocab, sizeof *s->raw);
+    if (s->logits && s->raw) return LUCE_OK;
     scheduler_drop(s);
     return fail(err, LUCE_E_NOMEM, "out of memory for the logits of %d tokens", vocab);
 }
@@ -20,7 +23,17 @@ void scheduler_drop(struct scheduler *s)
 {
     sampler_close(s->sampler);
     mem_free(s->logits);
+    mem_free(s->draft);
+    mem_free(s->raw);
     *s = (struct scheduler){ 0 };
+}
+
+luce_status scheduler_speculate(struct scheduler *s, struct speculator *speculator, luce_error *err)
+{
+    s->speculator = speculator;
+    if (!speculator || s->draft) return LUCE_OK;
+    s->draft = mem_array(STEP_SEQS, sizeof *s->draft);
+    return s->draft ? LUCE_OK : fail(err, LUCE_E_NOMEM, "out of memory for drafts");
 }
 
 void scheduler_add(struct scheduler *s, struct request *r, struct seq *seq)
@@ -36,6 +49,7 @@ void scheduler_add(struct scheduler *s, struct request *r, struct seq *seq)
     r->n_reused = seq_length(seq);
     r->started = clock_seconds();
     s->active[s->n_active++] = r;
+    speculator_begin(s->speculator, seq_slot(seq));
 }
 
 static void remove_done(struct scheduler *s)
@@ -55,8 +69,9 @@ static int next_rows(const struct scheduler *s, const struct request *r, enum st
     return left;
 }
 
-/* The class of the next step: the one that somebody waits for; the other than last when both do. */
-static enum step_class choose_class(const struct scheduler *s)
+/* The class of the next step: the one that somebody waits for. When both do, wide steps may take as long
+ * as narrow ones, so that running texts keep half of their speed. */
+static enum step_class choose_class(struct scheduler *s)
 {
     bool waits[2] = { false, false };
     for (int i = 0; i < s->n_active; i++) {
@@ -64,13 +79,16 @@ static enum step_class choose_class(const struct scheduler *s)
         next_rows(s, s->active[i], &class);
         waits[class] = true;
     }
-    if (waits[STEP_WIDE] && waits[STEP_NARROW]) return s->wide_last ? STEP_NARROW : STEP_WIDE;
+    if (waits[STEP_WIDE] && waits[STEP_NARROW])
+        return s->wide_last || s->debt > 0 ? STEP_NARROW : STEP_WIDE;
+    s->debt = 0;
     return waits[STEP_WIDE] ? STEP_WIDE : STEP_NARROW;
 }
 
 struct packed {                     /* who has rows in the step */
     struct request *request[STEP_SEQS];
-    int rows[STEP_SEQS], out[STEP_SEQS];    /* out: its wanted row, -1 for none */
+    int rows[STEP_SEQS], out[STEP_SEQS];    /* out: its first wanted row, -1 for none */
+    struct draft *draft[STEP_SEQS];         /* NULL: the rows are a chain of known tokens */
     int n;
 };
 
@@ -91,19 +109,81 @@ static luce_status pack(struct scheduler *s, struct packed *p, struct request *r
     return LUCE_OK;
 }
 
-/* Fills the step: running texts first, then prompts, oldest first. A request that the cache has no
- * pages for waits; if nobody can go on, the youngest of them fails and makes room. */
+/* Asks for guesses at the running texts. A text that wants none has a tree of its last token alone. */
+static void draft(struct scheduler *s)
+{
+    struct draft *wanted[STEP_SEQS];
+    luce_error err = { 0 };
+    int n = 0, running = 0;
+    for (int i = 0; i < s->n_active; i++) {
+        struct request *r = s->active[i];
+        if (r->state != REQUEST_DECODE) continue;
+        struct draft *d = &s->draft[seq_slot(r->seq)];
+        running++;
+        *d = (struct draft){ .slot = seq_slot(r->seq), .ids = r->ids, .n_ids = r->n_ids,
+                             .fixed = r->asked->draft, .depth = r->most_ids - r->n_ids - 1,
+                             .script = r->script.tokens ? &r->script : NULL };
+        tree_init(&d->tree, r->ids[r->n_ids - 1]);
+        if (r->asked->draft >= 0) wanted[n++] = d;
+    }
+    luce_status st = speculator_draft(s->speculator, wanted, n, running - n, NARROW_ROWS - running, &err);
+    for (int i = 0; st && i < s->n_active; i++)
+        if (s->active[i]->state == REQUEST_DECODE && s->active[i]->asked->draft >= 0)
+            request_fail(s->active[i], st, &err);
+}
+
+/* The tree of r into the step; its last token alone when the cache has no pages for more. */
+static luce_status pack_tree(struct scheduler *s, struct packed *p, struct request *r, int room, luce_error *err)
+{
+    struct draft *d = &s->draft[seq_slot(r->seq)];
+    luce_status st = LUCE_E_DEVMEM;
+    if (room == 0) return LUCE_OK;
+    for (int n = room; st == LUCE_E_DEVMEM && n > 0; n = d->tree.n > 1 ? 1 : 0) {
+        tree_prune(&d->tree, n);
+        st = runner_add(s->runner, r->seq, d->tree.token, d->tree.parent, d->tree.n, WANT_ALL, &p->out[p->n], err);
+    }
+    if (st) return st;
+    p->request[p->n] = r;
+    p->draft[p->n] = d;
+    p->rows[p->n++] = d->tree.n;
+    return LUCE_OK;
+}
+
+/* The rows that the oldest prompt may have when `room` is left: all that the others do not need, and at
+ * least half. */
+static int share_of_oldest(const struct scheduler *s, enum step_class class, int room)
+{
+    int wanted = 0, n_prompts = 0;
+    for (int i = 0; i < s->n_active && wanted < room; i++) {
+        enum step_class wants;
+        if (s->active[i]->state != REQUEST_PROMPT || n_prompts++ == 0) continue;
+        int n = next_rows(s, s->active[i], &wants);
+        if (wants == class) wanted += n;
+    }
+    int half = room / 2 >= PAGE ? room / 2 / PAGE * PAGE : room;
+    return room - wanted > half ? room - wanted : half;
+}
+
+/* Fills the step: running texts first, then prompts, oldest first, which leaves room for others. A
+ * request that the cache has no pages for waits; if nobody can go on, the youngest of them fails and
+ * makes room. */
 static void fill(struct scheduler *s, struct packed *p, enum step_class class)
 {
     int most = class == STEP_WIDE ? runner_chunk(s->runner) : NARROW_ROWS;
     struct request *starved = NULL;
     luce_error why = { 0 };
+    if (s->speculator && class == STEP_NARROW) draft(s);
     for (int pass = 0; pass < 2; pass++) {
+        bool oldest = pass == 1;
         for (int i = 0; i < s->n_active; i++) {
             struct request *r = s->active[i];
             if (r->state != (pass == 0 ? REQUEST_DECODE : REQUEST_PROMPT)) continue;
             luce_error err = { 0 };
-            luce_status st = pack(s, p, r, class, most - runner_step(s->runner)->head.n_rows, &err);
+            int room = most - runner_step(s->runner)->head.n_rows;
+            if (oldest) room = share_of_oldest(s, class, room);
+            oldest = false;
+            bool tree = pass == 0 && s->speculator && class == STEP_NARROW;
+            luce_status st = tree ? pack_tree(s, p, r, room, &err) : pack(s, p, r, class, room, &err);
             if (st == LUCE_E_DEVMEM) {
                 starved = r;
                 why = err;
@@ -115,17 +195,72 @@ static void fill(struct scheduler *s, struct packed *p, enum step_class class)
     if (p->n == 0 && starved) request_fail(starved, LUCE_E_DEVMEM, &why);
 }
 
-static luce_status choose_token(struct scheduler *s, struct request *r, int out, int32_t *token,
-                                luce_error *err)
+/* Chooses the next token of r by wanted row `out`, and lets r have it. */
+static luce_status choose_token(struct scheduler *s, struct request *r, int out, luce_error *err)
 {
-    if (request_is_plain(r)) {
-        luce_status st = runner_argmax(s->runner, out, token, err);
+    luce_token t = { .id = -1 };
+    int32_t top[MOST_TOP_LOGPROBS];
+    float logprob[MOST_TOP_LOGPROBS];
+    luce_status st;
+    if (request_is_plain(r) && !r->asked->logprobs && !s->hook) {
         const uint32_t *mask = r->sampling.mask;
-        if (st || !mask || mask[*token / 32] >> *token % 32 & 1) return st;
+        if ((st = runner_argmax(s->runner, out, &t.id, err))) return st;
+        if (mask && !(mask[t.id / 32] >> t.id % 32 & 1)) t.id = -1;
     }
-    luce_status st = runner_logits(s->runner, out, s->logits, err);
-    if (st) return st;
-    return sampler_choose(s->sampler, &r->sampling, s->logits, r->ids, r->n_ids, r->n_ids, token, NULL, err);
+    if (t.id < 0) {
+        int vocab = runner_model(s->runner)->c.vocab;
+        if ((st = runner_logits(s->runner, out, s->logits, err))) return st;
+        if (s->hook) s->hook->logits(s->hook->context, r, s->logits);
+        if (r->asked->logprobs) memcpy(s->raw, s->logits, (size_t)vocab * sizeof *s->raw);
+        st = sampler_choose(s->sampler, &r->sampling, s->logits, r->ids, r->n_ids, r->n_ids, &t.id, NULL, err);
+        if (st) return st;
+        if (r->asked->logprobs) {
+            t.n_top = r->asked->top_logprobs;
+            t.top_id = top;
+            t.top_logprob = logprob;
+            sampler_logprobs(s->raw, vocab, t.id, &t.logprob, t.n_top, top, logprob);
+        }
+    }
+    request_take(r, &t);
+    return LUCE_OK;
+}
+
+struct walk {                       /* a tree and the text that it is checked against */
+    struct scheduler *scheduler;
+    struct request *request;
+    int out;                        /* the wanted row of its root */
+};
+
+static luce_status choose_after(void *context, int node, int32_t *token, bool *more, luce_error *err)
+{
+    struct walk *w = context;
+    struct request *r = w->request;
+    luce_status st = choose_token(w->scheduler, r, w->out + node, err);
+    *more = !st && r->state != REQUEST_DONE;
+    *token = r->ids[r->n_ids - 1];
+    return st;
+}
+
+/* Takes what the model says of the tree, and lets the sequence keep those rows. */
+static void accept_tree(struct scheduler *s, struct request *r, const struct draft *d, int out, double verified)
+{
+    struct walk w = { s, r, out };
+    struct chooser c = { .context = &w, .choose = choose_after };
+    struct accepted a;
+    luce_error err = { 0 };
+    luce_speculation *sum = &r->speculation;
+    double start = clock_seconds();
+    luce_status st = verify(&d->tree, &c, &a, &err);
+    seq_accept(r->seq, a.path, a.n);
+    if (st) request_fail(r, st, &err);
+    speculator_observe(s->speculator, d, a.n);
+    sum->n_steps++;
+    sum->n_drafted += (size_t)d->tree.n - 1;
+    sum->n_accepted += (size_t)a.n - 1;
+    sum->n_declined += d->declined;
+    sum->draft_seconds += d->seconds;
+    sum->verify_seconds += verified;
+    sum->accept_seconds += clock_seconds() - start;
 }
 
 static void fail_all(struct scheduler *s, luce_status st, const luce_error *err)
@@ -140,27 +275,38 @@ luce_status scheduler_step(struct scheduler *s, luce_error *err)
         if (request_cancelled(s->active[i])) request_finish(s->active[i], LUCE_FINISH_CANCELLED);
     remove_done(s);
     if (s->n_active == 0) return LUCE_OK;
-    struct packed p = { .n = 0 };
+    struct packed p = { .n = 0, .draft = { NULL } };
     enum step_class class = choose_class(s);
     runner_begin(s->runner, class);
     fill(s, &p, class);
     s->wide_last = class == STEP_WIDE;
     luce_error local = { 0 };
+    double start = clock_seconds();
+    if (s->hook) s->hook->step(s->hook->context, class, runner_step(s->runner)->head.n_rows);
     luce_status st = p.n ? runner_run(s->runner, &local) : LUCE_OK;
+    double took = clock_seconds() - start;
+    s->debt = class == STEP_WIDE ? s->debt + took : s->debt > took ? s->debt - took : 0;
+    s->steps++;
     if (st) {
         fail_all(s, st, &local);
         return fail(err, st, "%s", local.text);
     }
+    bool all_trees = true;
     for (int i = 0; i < p.n; i++) {
         struct request *r = p.request[i];
+        all_trees = all_trees && p.draft[i];
+        if (p.draft[i]) {
+            accept_tree(s, r, p.draft[i], p.out[i], took);
+            continue;
+        }
         if (class == STEP_NARROW) seq_accept(r->seq, NULL, p.rows[i]);
         if (p.out[i] < 0) continue;
-        int32_t token;
         local = (luce_error){ 0 };
-        st = choose_token(s, r, p.out[i], &token, &local);
+        st = choose_token(s, r, p.out[i], &local);
         if (st) request_fail(r, st, &local);
-        else request_take(r, token);
     }
+    if (s->speculator && p.n && all_trees)
+        speculator_time(s->speculator, runner_step(s->runner)->head.n_rows, clock_seconds() - start);
     remove_done(s);
     return LUCE_OK;
 }

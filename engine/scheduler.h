@@ -1,22 +1,39 @@
 /* engine/scheduler.h - puts the rows of the active requests into steps, and hands out the tokens that
- * come of them. One step at a time: prompts in chunks, running texts together; while both wait they
- * take turns. Threads: one owner, the one of the runner. */
+ * come of them. One step at a time: prompts in chunks, running texts together. While both wait, the
+ * time is shared evenly between them, and a chunk between the oldest prompt and short ones. Threads: one owner, the one of the runner. */
 #ifndef LUCE_ENGINE_SCHEDULER_H
 #define LUCE_ENGINE_SCHEDULER_H
 
 #include "engine/request.h"
 #include "run/runner.h"
+#include "spec/speculate.h"
+
+/* Stands between the model and the choice of tokens; tests write scripts with it. */
+struct step_hook {
+    void *context;
+    /* Before a step of n rows. */
+    void (*step)(void *context, enum step_class class, int n_rows);
+    /* The logits [vocab] of the request's next token; false: leave them. */
+    bool (*logits)(void *context, const struct request *r, float *logits);
+};
 
 struct scheduler {
     struct runner  *runner;
+    const struct step_hook *hook;   /* NULL: none */
     struct sampler *sampler;
-    float          *logits;         /* of one row */
+    float          *logits, *raw;   /* of one row; raw: before the sampler's work */
     struct request *active[STEP_SEQS];      /* borrowed; oldest first */
     int             n_active;
     bool            wide_last;      /* class of the step before */
+    struct speculator *speculator;  /* borrowed; NULL: nothing is guessed */
+    struct draft   *draft;          /* [STEP_SEQS] by slot; NULL without a speculator */
+    double          debt;           /* seconds of wide steps that running texts have waited for */
+    uint64_t        steps;
 };
 
 luce_status scheduler_init(struct scheduler *s, struct runner *r, luce_error *err);
+/* Running texts get guesses from here on; NULL: none do. The speculator outlives the scheduler. */
+luce_status scheduler_speculate(struct scheduler *s, struct speculator *speculator, luce_error *err);
 void scheduler_drop(struct scheduler *s);       /* fine on a zeroed one; no request may be active */
 /* Makes a request active on this sequence, which the caller opened (and closes, after the request is
  * done). The sequence may hold a prefix of the request's ids. At most STEP_SEQS. */

@@ -2,14 +2,16 @@
  * the result does not depend on how the text arrives in pieces. */
 #include "engine/stop.h"
 
-/* Length of the longest stop string that ends at held[end], 0 when none does. */
-static size_t complete_at(const struct stopper *s, size_t end)
+/* Length of the longest stop string that ends at held[end] (s->hit), 0 when none does. */
+static size_t complete_at(struct stopper *s, size_t end)
 {
     size_t longest = 0;
     for (int i = 0; i < s->n_stop; i++) {
         struct str stop = s->stop[i];
-        if (stop.len <= end && stop.len > longest && !memcmp(s->held.data + end - stop.len, stop.at, stop.len))
-            longest = stop.len;
+        if (stop.len > end || stop.len <= longest || memcmp(s->held.data + end - stop.len, stop.at, stop.len))
+            continue;
+        longest = stop.len;
+        s->hit = i;
     }
     return longest;
 }

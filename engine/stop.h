@@ -10,6 +10,7 @@ struct stopper {
     const struct str *stop;     /* none is empty */
     int n_stop;
     struct buf held;            /* not yet let go */
+    int hit;                    /* the string that is complete, once one is */
 };
 
 /* Adds text. Returns true when a stop string is complete: held is then cut before it. *ready receives

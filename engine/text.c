@@ -49,6 +49,8 @@ luce_status luce_detokenize(const luce_model *m, const int32_t *ids, size_t n_id
         if (ids[i] < 0 || ids[i] >= vocab_size(m->vocab))
             st = fail(err, LUCE_E_ARG, "token %zu is %d; the model's ids are 0 to %d", i, ids[i],
                       vocab_size(m->vocab) - 1);
+        else if (flags & LUCE_RAW)
+            token_bytes(m->vocab, ids[i], flags & LUCE_SPECIAL ? DETOK_SPECIAL : 0, &out);
         else detok_add(&d, m->vocab, ids[i], flags & LUCE_SPECIAL ? DETOK_SPECIAL : 0, &out);
     }
     detok_end(&d, &out);

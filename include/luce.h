@@ -24,6 +24,7 @@ typedef enum {
     LUCE_E_UNSUPPORTED, /* valid, but this build or device cannot do it */
     LUCE_E_CANCELLED, /* stopped by the caller */
     LUCE_E_NUMERIC,   /* a result that is not finite */
+    LUCE_E_BUSY,      /* too much is waiting already; later it may work */
 } luce_status;
 
 /* Filled by whoever finds the error; text is one line without a newline. Zero-initialise it. */
@@ -45,7 +46,14 @@ typedef struct {
     int sequences;              /* at once, 1 to 64; 0: 1 */
     int chunk;                  /* prompt rows of a step; 0: the device's choice */
     const char *cache_type_k, *cache_type_v;    /* "f16", "bf16", "q8_0", "q4_0"; NULL: f16 */
-    bool check_only;            /* refuse what would be refused, then close: nothing is claimed */
+    /* Speculation: guesses that the model checks, so that a step may give several tokens. The text is the
+     * same with and without. NULL: "draft-model" with a draft_path, else "none". */
+    const char *drafter;
+    const char *draft_path;     /* the drafter's file, for those that need one */
+    int draft_max;              /* most guessed tokens of a step, 1 to 63; 0: the drafter's own */
+    int draft_block_size;       /* positions of a guessed block: it reaches one less ahead; 0: likewise */
+    bool check_only;            /* refuse what would be refused, weights that are not finite included, then
+                                   close: nothing is claimed */
     /* Told the share of the load that is done; false cancels. May be NULL. */
     bool (*progress)(void *user, double share);
     void *user;
@@ -59,6 +67,7 @@ void luce_model_close(luce_model *m);           /* NULL is fine; after its sessi
 /* Borrowed from the model. */
 typedef struct {
     const char *architecture, *device, *device_name;
+    const char *drafter;        /* "none" without one */
     int vocabulary, context, sequences;
     int trained_context;        /* what the model was made for */
     bool has_text;              /* false for synthetic models: token ids only */
@@ -74,6 +83,7 @@ enum {
     LUCE_SPECIAL = 1,           /* text that spells a control token is that token; and back */
     LUCE_BOS = 2,               /* add the tokens that the model wants around a raw text */
     LUCE_CHAT = 4,              /* add those that it wants around a rendered chat */
+    LUCE_RAW = 8,               /* from ids: bytes as they stand, also a part of a character */
 };
 typedef struct {
     size_t from, to;
@@ -113,6 +123,16 @@ typedef struct {
     int      n_bias;
 } luce_sampling;
 
+/* A generated token. The logprobs are those of the model itself, before sampling. */
+typedef struct {
+    int32_t id;
+    float   logprob;            /* this and the following only when the request wants them */
+    int     n_top;              /* likeliest tokens, the likeliest first */
+    const int32_t *top_id;
+    const float   *top_logprob;
+} luce_token;
+
+typedef struct luce_result luce_result;
 typedef struct {
     const int32_t *tokens;      /* the prompt as ids ... */
     size_t n_tokens;
@@ -123,9 +143,21 @@ typedef struct {
     int n_stop;
     bool ignore_end;            /* go on after the model's end token */
     bool show_special;          /* write control tokens out as their text */
+    /* Guessed tokens of each step: 0: as many as pay, -1: none, 1 to 63: so many whether they pay or not
+     * (LUCE_E_ARG without a drafter). */
+    int draft;
+    /* For the drafter "scripted" (measurements): what the model will say, and how many tokens of a guess
+     * are to be right, on average. Borrowed. */
+    const int32_t *script;
+    size_t n_script;
+    double script_right;
     /* Told each new piece of text (whole characters, never part of a stop string); false ends the
      * request. May be NULL. */
     bool (*on_text)(void *user, const char *bytes, size_t n);
+    /* Told each generated token, before its text; not the end token. May be NULL. */
+    void (*on_token)(void *user, const luce_token *token);
+    bool logprobs;              /* on_token wants logprobs, */
+    int  top_logprobs;          /* and those of this many tokens, 0 to 20 */
     /* Asked before each step; true ends the request. May be NULL. */
     bool (*cancelled)(void *user);
     void *user;
@@ -140,7 +172,16 @@ typedef enum {
 } luce_finish;
 const char *luce_finish_name(luce_finish f);
 
+/* What speculation did for a request. The tokens after the first are n_steps + n_accepted. Times are
+ * those of the steps that the request had rows in, whoever shared them. */
 typedef struct {
+    size_t n_steps;             /* after the one that gave the first token */
+    size_t n_drafted, n_accepted;           /* guessed tokens, and those that were kept */
+    size_t n_declined;          /* steps without a guess because it would not have paid */
+    double draft_seconds, verify_seconds, accept_seconds;
+} luce_speculation;
+
+struct luce_result {
     luce_status status;         /* of this request */
     luce_error  error;
     luce_finish finish;
@@ -151,9 +192,11 @@ typedef struct {
     size_t   n_prompt;          /* tokens of the prompt, */
     size_t   n_reused;          /* and how many before them a session had in its cache */
     uint64_t seed;
+    const char *stop;           /* the request's string that ended it, with LUCE_FINISH_STOP */
     double   prompt_seconds;    /* from the first step to the first token */
     double   decode_seconds;    /* for the tokens after the first */
-} luce_result;
+    luce_speculation speculation;
+};
 void luce_result_drop(luce_result *r);
 
 /* Runs a request. Returns its status; *out says more and is to be dropped in either case. What was
@@ -179,6 +222,41 @@ luce_status luce_session_generate(luce_session *s, const luce_request *request, 
 const int32_t *luce_session_tokens(const luce_session *s, size_t *n);
 /* Forgets the tokens from n on. */
 void luce_session_rewind(luce_session *s, size_t n);
+
+/* ---- an engine: requests of many threads, run by a thread of its own --------------------------- */
+typedef struct luce_engine luce_engine;
+/* Owns the model from here on, also after a failure; nothing else may run requests on it. queue: how
+ * many submissions may wait beyond those that run. */
+luce_status luce_engine_open(luce_engine **out, luce_model *m, int queue, luce_error *err);
+/* Cancels what is left and waits for it; whatever is submitted later fails. Once, before the close. */
+void luce_engine_stop(luce_engine *e);
+/* Stops, and closes the model. NULL is fine. */
+void luce_engine_close(luce_engine *e);
+const luce_model *luce_engine_model(const luce_engine *e);
+
+typedef struct luce_ticket luce_ticket;
+/* Queues n requests that count as one (choices of one prompt). All texts and arrays of the requests are
+ * borrowed until on_done. The callbacks run on the engine's thread: they must not wait.
+ * on_done(user, result) is called once for each request, after its last on_text; *result is its to move
+ * from, and is dropped afterwards. tickets [n] are the caller's (luce_ticket_free). May be called by any
+ * thread. After an error nothing was queued: LUCE_E_ARG as luce_generate, LUCE_E_BUSY for a full queue,
+ * LUCE_E_CANCELLED when the engine closes, LUCE_E_DEVICE after a device was lost. */
+luce_status luce_engine_submit(luce_engine *e, const luce_request *requests, int n,
+                               void (*on_done)(void *user, luce_result *result), luce_ticket **tickets,
+                               luce_error *err);
+/* Ends the request before its next step. Any thread; also after its end. */
+void luce_ticket_cancel(luce_ticket *t);
+/* Does not end the request. NULL is fine. */
+void luce_ticket_free(luce_ticket *t);
+
+typedef struct {
+    int running, waiting;       /* requests; those that wait have no sequence yet */
+    int sequences, queue;
+    bool lost;                  /* the device failed: every request fails until the process starts anew */
+    uint64_t steps, prompt_tokens, generated_tokens, finished, failed, cancelled;
+    int pages, free_pages;      /* of the cache's first kind of layers */
+} luce_engine_stats;
+luce_engine_stats luce_engine_count(luce_engine *e);
 
 #ifdef __cplusplus
 }

@@ -29,7 +29,7 @@ struct wanted {                 /* a tensor found, or to be made */
     const struct weight **field;
     const struct gguf_tensor *tensor;   /* NULL: synthetic */
     const char *name;
-    uint64_t dim[2];
+    uint64_t dim[3];
     int layer, order;
 };
 struct binder {
@@ -53,6 +53,8 @@ static uint64_t dim_of(const struct decoder *c, enum dim dim, int layer)
     case DIM_FF:    return (uint64_t)s->ff;
     case DIM_FF2:   return 2 * (uint64_t)s->ff;
     case DIM_VOCAB: return (uint64_t)c->vocab;
+    case DIM_EXPERTS: return (uint64_t)c->route.experts;
+    case DIM_EXPERT_FF: return (uint64_t)c->expert_ff;
     case DIM_COUNT: break;
     }
     return 0;
@@ -66,14 +68,20 @@ static const char *shape_text(const uint64_t *dim, int n, char *text, size_t siz
     return text;
 }
 
+static int n_dims_of(const struct bind *d)
+{
+    return d->out == DIM_NONE ? 1 : d->flags & EACH ? 3 : 2;
+}
+
 /* Dims must be the wanted ones, further ones 1, and the format one that decodes. */
 static luce_status check_tensor(const struct binder *b, const struct wanted *w, luce_error *err)
 {
     const struct gguf_tensor *t = w->tensor;
     char found[96], expected[96];
-    int n = w->bind->out == DIM_NONE ? 1 : 2;
-    uint64_t rest = n == 1 ? t->dim[1] * t->dim[2] * t->dim[3] : t->dim[2] * t->dim[3];
-    if (t->dim[0] != w->dim[0] || (n == 2 && t->dim[1] != w->dim[1]) || rest != 1)
+    int n = n_dims_of(w->bind);
+    bool same = true;
+    for (int i = 0; i < 4; i++) same = same && t->dim[i] == (i < n ? w->dim[i] : 1);
+    if (!same)
         return fail(err, LUCE_E_FORMAT, "%s: tensor '%s' is %s, expected %s by the keys of arch %s",
                     gguf_path(b->g), w->name, shape_text(t->dim, t->n_dims > n ? t->n_dims : n, found, 96),
                     shape_text(w->dim, n, expected, 96), b->m->family->arch);
@@ -101,14 +109,15 @@ static luce_status want(struct binder *b, const struct bind *d, void *fields, in
     else snprintf(name, sizeof name, "blk.%d.%s", layer, d->tensor);
     struct wanted w = {
         .bind = d, .field = (const struct weight **)(void *)((char *)fields + d->field), .layer = layer,
-        .dim = { dim_of(&b->m->c, d->in, layer), dim_of(&b->m->c, d->out, layer) }, .order = b->n,
+        .dim = { dim_of(&b->m->c, d->in, layer), dim_of(&b->m->c, d->out, layer),
+                 d->flags & EACH ? dim_of(&b->m->c, DIM_EXPERTS, layer) : 1 }, .order = b->n,
         .tensor = b->m->synthetic ? NULL : gguf_find(b->g, name),
     };
     *found = b->m->synthetic ? makes(b->m, d) : w.tensor != NULL;
     if (!*found) {
         if (d->flags & OPTIONAL) return LUCE_OK;
         return fail(err, LUCE_E_FORMAT, "%s: tensor '%s' %s is missing: the file is no complete %s model",
-                    gguf_path(b->g), name, shape_text(w.dim, d->out == DIM_NONE ? 1 : 2, text, 96),
+                    gguf_path(b->g), name, shape_text(w.dim, n_dims_of(d), text, 96),
                     b->m->family->arch);
     }
     w.name = arena_text(&b->m->arena, name, strlen(name));
@@ -125,6 +134,7 @@ static luce_status want_all(struct binder *b, const struct bind *binds, int n, v
     luce_status st;
     for (int i = 0; i < n; i++) {
         if (binds[i].flags & INSTEAD && above) continue;
+        if (binds[i].flags & WITH && !above) continue;
         if ((st = want(b, &binds[i], fields, layer, &found, err))) return st;
         if ((binds[i].flags & (OPTIONAL | INSTEAD)) == OPTIONAL) above = found;
     }
@@ -160,7 +170,7 @@ static void fill_synthetic(const struct model *m, const struct wanted *s, struct
     w->type = synthetic_format(m, s->bind->tensor, s->layer, w->dim[0]);
     w->seed = m->synthetic->seed + (uint64_t)s->order;
     w->synthetic_std = 1 / sqrtf((float)w->dim[0]);
-    w->host_bytes = format_bytes(format_find(w->type), w->dim[0]) * w->dim[1];
+    w->host_bytes = format_bytes(format_find(w->type), w->dim[0]) * w->dim[1] * w->dim[2];
 }
 
 static luce_status fill(struct binder *b, luce_error *err)
@@ -173,7 +183,7 @@ static luce_status fill(struct binder *b, luce_error *err)
     for (int i = 0; i < b->n; i++) {
         const struct wanted *s = &b->wanted[i];
         struct weight *w = &m->weights[m->n_weights++];
-        *w = (struct weight){ .name = s->name, .dim = { s->dim[0], s->dim[1], 1 } };
+        *w = (struct weight){ .name = s->name, .dim = { s->dim[0], s->dim[1], s->dim[2] } };
         if (s->tensor) {
             w->type = s->tensor->type;
             w->host = s->tensor->data;

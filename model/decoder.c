@@ -13,7 +13,7 @@
 #include "ops/record.h"
 
 enum { MAX_HEADS = 1024, MAX_HEAD_DIM = 1024, MAX_EMBD = 1 << 18, MAX_FF = 1 << 20, MAX_VOCAB = 1 << 24,
-       MAX_CONTEXT = 1 << 28 };
+       MAX_CONTEXT = 1 << 28, MAX_EXPERTS = 4096 };
 
 static const char *key_of(const struct model *m, const char *suffix, char *key, size_t size)
 {
@@ -147,6 +147,37 @@ luce_status decoder_configure(struct model *m, const struct gguf *g, luce_error 
     if ((st = read_vocab(m, g, c, err))) return st;
     c->n_ropes = 1;
     return rope_configure(m, g, err);
+}
+
+luce_status decoder_experts(struct model *m, const struct gguf *g, luce_error *err)
+{
+    struct route_attr *r = &m->c.route;
+    char key[128];
+    int gating, groups;
+    luce_status st;
+    if ((st = decoder_count(m, g, "expert_count", -1, 1, MAX_EXPERTS, &r->experts, err))) return st;
+    if ((st = decoder_count(m, g, "expert_used_count", -1, 1, r->experts, &r->used, err))) return st;
+    if ((st = decoder_count(m, g, "expert_feed_forward_length", -1, 1, MAX_FF, &m->c.expert_ff, err))) return st;
+    int usual = r->score == SCORE_SIGMOID ? 2 : 1;
+    if ((st = decoder_count(m, g, "expert_gating_func", usual, 0, 1000, &gating, err))) return st;
+    if (gating > 2)
+        return fail(err, LUCE_E_UNSUPPORTED, "%s: %s is %d; this engine knows 1 (softmax) and 2 (sigmoid)",
+                    gguf_path(g), key_of(m, "expert_gating_func", key, sizeof key), gating);
+    if (gating) r->score = gating == 2 ? SCORE_SIGMOID : SCORE_SOFTMAX;
+    if ((st = decoder_count(m, g, "expert_group_count", 1, 0, MAX_EXPERTS, &groups, err))) return st;
+    if (groups > 1)
+        return fail(err, LUCE_E_UNSUPPORTED, "%s: %s is %d; groups of experts are not known for arch %s", gguf_path(g),
+                    key_of(m, "expert_group_count", key, sizeof key), groups, m->family->arch);
+    key_of(m, "expert_weights_norm", key, sizeof key);
+    if ((st = gguf_bool(g, key, r->normalise, &r->normalise, err))) return st;
+    return decoder_float(m, g, "expert_weights_scale", 0, -1e-30f, &r->scale, err);
+}
+
+struct val decoder_moe(struct tape *t, const struct decoder *c, struct val h, const struct experts *w, enum act act,
+                       struct val x)
+{
+    struct val weights, ids = op_route(t, op_linear(t, h, w->router, NULL), NULL, &c->route, &weights);
+    return op_moe_down(t, op_moe_glu(t, h, ids, w->gate, w->up, act), ids, weights, w->down, x);
 }
 
 /* The pattern key: a period, or whether each layer has the window. */

@@ -13,13 +13,16 @@
 enum { MODEL_MAX_LAYERS = 512, MODEL_MAX_TAPS = 16, MODEL_MAX_ROPES = 2 };
 
 enum dim {                      /* sizes that tensors are checked against */
-    DIM_NONE, DIM_EMBD, DIM_Q, DIM_KV, DIM_QKV, DIM_HEAD, DIM_FF, DIM_FF2, DIM_VOCAB, DIM_COUNT
+    DIM_NONE, DIM_EMBD, DIM_Q, DIM_KV, DIM_QKV, DIM_HEAD, DIM_FF, DIM_FF2, DIM_VOCAB,
+    DIM_EXPERTS, DIM_EXPERT_FF, DIM_COUNT
 };
 enum split { WHOLE, BY_ROW, BY_COL };      /* how a tensor is cut over devices */
 enum bind_flags {
     OPTIONAL = 1,               /* the field is NULL when the tensor is absent */
     INSTEAD  = 2,               /* looked for only when the nearest OPTIONAL row above it is absent,
                                    and then needed (unless OPTIONAL as well) */
+    WITH     = 4,               /* looked for only when that row is there, and then needed */
+    EACH     = 8,               /* one matrix for each expert: [in, out, experts] */
 };
 
 struct bind {                   /* one tensor of a layer ("blk.N." before it) or of the model */
@@ -56,6 +59,8 @@ struct decoder {                /* the keys that all decoders share, checked */
     float softcap;              /* of the logits; 0: none */
     int   n_ropes;
     struct rope_config rope[MODEL_MAX_ROPES];
+    int   expert_ff;            /* rows of an expert's gate; 0 without experts */
+    struct route_attr route;    /* experts 0: none */
     struct layer_shape layer[MODEL_MAX_LAYERS];
 };
 
@@ -109,6 +114,9 @@ void model_close(struct model *m);                 /* NULL is fine */
 /* The longest context that this model will be used with (at most c.context, which it lowers). Longrope
  * models choose their frequencies by it, so it comes before the upload. LUCE_E_ARG names the limit. */
 luce_status model_limit_context(struct model *m, int positions, luce_error *err);
+/* Reads all weights and refuses one that holds values or scales that are not finite (LUCE_E_FORMAT, with
+ * the tensor's name). Until the upload; as long as reading the file takes. */
+luce_status model_check_weights(const struct model *m, luce_error *err);
 
 struct record {                 /* what model_record gives */
     struct val logits;          /* [out, vocab], kept */
@@ -126,6 +134,10 @@ void model_record(struct tape *t, const struct model *m, const struct record_par
 /* ---- shared by families ------------------------------------------------------------------------ */
 /* Reads the common keys into m->c, checks them and makes rope[0]'s table; all layers see everything. */
 luce_status decoder_configure(struct model *m, const struct gguf *g, luce_error *err);
+/* Reads <arch>.expert_count, .expert_used_count, .expert_feed_forward_length (needed) and, where the file
+ * says so, .expert_gating_func, .expert_weights_norm and .expert_weights_scale; otherwise the scores and
+ * `normalise` stay as c->route has them. LUCE_E_UNSUPPORTED: another gating function, groups of experts. */
+luce_status decoder_experts(struct model *m, const struct gguf *g, luce_error *err);
 /* Reads <arch>.attention.sliding_window (absent: `absent`; 0: none; -1: the key
  * is needed) and its pattern: a bool per layer, or a period; absent: `period`. Of each `period`
  * layers the last sees everything; 0: none does. */
@@ -147,6 +159,10 @@ static inline const struct weight *decoder_freq(const struct decoder *c, int lay
 {
     return c->rope[c->layer[layer].rope].freq;
 }
+/* x + the routed experts' GLU of h. */
+struct experts { const struct weight *router, *gate, *up, *down; };
+struct val decoder_moe(struct tape *t, const struct decoder *c, struct val h, const struct experts *w, enum act act,
+                       struct val x);
 /* act(Wg x + bg) * (Wu x + bu); the biases may be NULL. */
 struct val decoder_glu(struct tape *t, struct val x, const struct weight *gate, const struct weight *up,
                        const struct weight *gate_bias, const struct weight *up_bias, enum act act);

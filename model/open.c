@@ -1,8 +1,11 @@
 /* model/open.c - from a file's header to a model: which kind of file, which family, keys, tensors. */
+#include <inttypes.h>
+
 #include "base/mem.h"
 #include "model/bind.h"
 #include "model/open.h"
 #include "model/rope.h"
+#include "quant/quant.h"
 
 /* Kinds of GGUF that are no language model, by general.type or architecture. */
 static const struct { const char *key, *value, *what; } not_models[] = {
@@ -97,5 +100,28 @@ luce_status model_limit_context(struct model *m, int positions, luce_error *err)
                     m->c.context);
     m->c.context = positions;
     rope_choose(m, positions);
+    return LUCE_OK;
+}
+
+static bool is_finite(const struct weight *w, uint64_t *row)
+{
+    const struct format *f = format_find(w->type);
+    uint64_t rows = w->dim[1] * w->dim[2];
+    if (!w->host || !f || !f->valid) return true;
+    for (*row = 0; *row < rows; ++*row)
+        if (!f->valid(w->host + *row * format_bytes(f, w->dim[0]), (int64_t)w->dim[0])) return false;
+    return true;
+}
+
+luce_status model_check_weights(const struct model *m, luce_error *err)
+{
+    for (int i = 0; i < m->n_weights; i++) {
+        const struct weight *w = &m->weights[i];
+        uint64_t row;
+        if (!is_finite(w, &row))
+            return fail(err, LUCE_E_FORMAT, "%s: tensor '%s' holds values that are not finite, first in row %" PRIu64
+                        " of %" PRIu64 ". The file is damaged, or was converted wrongly: fetch or make it again.",
+                        gguf_path(m->file), w->name, row, w->dim[1] * w->dim[2]);
+    }
     return LUCE_OK;
 }

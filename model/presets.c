@@ -18,16 +18,18 @@ struct preset {
     float base, eps;
     int   window;
     bool  tied;
+    int   experts, used, expert_ff;
 };
 static const struct preset presets[] = {
-    { "llama-135m",  "llama",   576, 30,  9, 3,  64,  1536,  49152,  8192, 1e5f, 1e-5f,   0, true },
-    { "gemma3-270m", "gemma3",  640, 18,  4, 1, 256,  2048, 262144, 32768, 1e6f, 1e-6f, 512, true },
-    { "qwen3-0.6b",  "qwen3",  1024, 28, 16, 8, 128,  3072, 151936, 40960, 1e6f, 1e-6f,   0, true },
-    { "qwen3-1.7b",  "qwen3",  2048, 28, 16, 8, 128,  6144, 151936, 40960, 1e6f, 1e-6f,   0, true },
-    { "qwen3-4b",    "qwen3",  2560, 36, 32, 8, 128,  9728, 151936, 40960, 1e6f, 1e-6f,   0, true },
-    { "qwen3-8b",    "qwen3",  4096, 36, 32, 8, 128, 12288, 151936, 40960, 1e6f, 1e-6f,   0, false },
-    { "qwen3-14b",   "qwen3",  5120, 40, 40, 8, 128, 17408, 151936, 40960, 1e6f, 1e-6f,   0, false },
-    { "qwen3-32b",   "qwen3",  5120, 64, 64, 8, 128, 25600, 151936, 40960, 1e6f, 1e-6f,   0, false },
+    { "llama-135m",  "llama",   576, 30,  9, 3,  64,  1536,  49152,  8192, 1e5f, 1e-5f,   0, true, 0, 0, 0 },
+    { "gemma3-270m", "gemma3",  640, 18,  4, 1, 256,  2048, 262144, 32768, 1e6f, 1e-6f, 512, true, 0, 0, 0 },
+    { "qwen3-0.6b",  "qwen3",  1024, 28, 16, 8, 128,  3072, 151936, 40960, 1e6f, 1e-6f,   0, true, 0, 0, 0 },
+    { "qwen3-1.7b",  "qwen3",  2048, 28, 16, 8, 128,  6144, 151936, 40960, 1e6f, 1e-6f,   0, true, 0, 0, 0 },
+    { "qwen3-4b",    "qwen3",  2560, 36, 32, 8, 128,  9728, 151936, 40960, 1e6f, 1e-6f,   0, true, 0, 0, 0 },
+    { "qwen3-8b",    "qwen3",  4096, 36, 32, 8, 128, 12288, 151936, 40960, 1e6f, 1e-6f,   0, false, 0, 0, 0 },
+    { "qwen3-14b",   "qwen3",  5120, 40, 40, 8, 128, 17408, 151936, 40960, 1e6f, 1e-6f,   0, false, 0, 0, 0 },
+    { "qwen3-32b",   "qwen3",  5120, 64, 64, 8, 128, 25600, 151936, 40960, 1e6f, 1e-6f,   0, false, 0, 0, 0 },
+    { "qwen3-30b-a3b", "qwen3moe", 2048, 48, 32, 4, 128, 6144, 151936, 40960, 1e6f, 1e-6f, 0, false, 128, 8, 768 },
 };
 
 /* Layers in which a recipe spends more bits on a tensor. */
@@ -82,10 +84,11 @@ uint32_t synthetic_format(const struct model *m, const char *tensor, int layer, 
     const struct synthetic_plan *p = m->synthetic;
     const struct mix *mix = p->mix;
     uint32_t format = mix ? mix->base : p->format;
+    if (!strcmp(tensor, "ffn_gate_inp.weight")) return Q_F32;      /* near ties decide experts */
     if (mix && (!strcmp(tensor, "output.weight") || (!strcmp(tensor, "token_embd.weight") && !p->untied)))
         format = mix->head;
     const struct raised *r = !mix || layer < 0 ? NULL : !strcmp(tensor, "attn_v.weight") ? &mix->attn_v :
-                             !strcmp(tensor, "ffn_down.weight") ? &mix->ffn_down : NULL;
+                             !strncmp(tensor, "ffn_down", 8) ? &mix->ffn_down : NULL;
     if (r && raises(r->where, layer, &m->c)) format = r->format;
     return fallback(format, n_in);
 }
@@ -122,6 +125,11 @@ static luce_status make_header(struct buf *out, const struct preset *p, luce_err
     add_f32(&w, a, "attention.layer_norm_rms_epsilon", p->eps);
     add_f32(&w, a, "rope.freq_base", p->base);
     add_u32(&w, a, "vocab_size", p->vocab);
+    if (p->experts) {
+        add_u32(&w, a, "expert_count", p->experts);
+        add_u32(&w, a, "expert_used_count", p->used);
+        add_u32(&w, a, "expert_feed_forward_length", p->expert_ff);
+    }
     if (p->window) add_u32(&w, a, "attention.sliding_window", p->window);
     uint32_t version = 3;
     uint64_t n_tensors = 0;
@@ -137,7 +145,7 @@ static luce_status make_header(struct buf *out, const struct preset *p, luce_err
 
 static bool may_fill(const struct format *f)
 {
-    return f->encode && f->decode && !f->needs_importance && f->id < Q_PRIVATE;
+    return f->encode && f->decode && !f->needs_importance && !f->levels && f->id < Q_PRIVATE;
 }
 
 static luce_status list_all(const char *spec, luce_error *err)

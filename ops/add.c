@@ -35,4 +35,4 @@ static void cases(struct case_list *l)
         }
 }
 
-const struct op_def op_def_add = { .name = "add", .doc = "a + b", .reference = reference, .cases = cases };
+const struct op_def op_def_add = { .name = "add", .reference = reference, .cases = cases };

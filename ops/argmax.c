@@ -47,6 +47,4 @@ static void cases(struct case_list *l)
                                            .record = record_case, .label = ties ? "ties, NaN, -inf" : "" });
 }
 
-const struct op_def op_def_argmax = { .name = "argmax",
-                                      .doc = "index of the largest column; ties to the lowest; NaN gives -1",
-                                      .reference = reference, .cases = cases };
+const struct op_def op_def_argmax = { .name = "argmax", .reference = reference, .cases = cases };

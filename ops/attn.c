@@ -190,5 +190,5 @@ static struct work work(const struct tape *t, const struct call *c, const struct
     return w;
 }
 
-const struct op_def op_def_attn = { .name = "attn", .doc = "attention over pages, staging bank and path",
-                                    .reference = reference, .cases = cases, .work = work, .print = print };
+const struct op_def op_def_attn = { .name = "attn", .reference = reference, .cases = cases,
+                                    .work = work, .print = print };

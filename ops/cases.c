@@ -152,6 +152,15 @@ struct weight *case_weight(struct case_env *env, int in, int out, float mean, fl
     return weight_in(env, in, out, out ? env->format : (uint32_t)Q_F32, mean, std);
 }
 
+struct weight *case_weight_experts(struct case_env *env, int in, int out, int experts, float std)
+{
+    struct weight *w = weight_in(env, in, out * experts, env->format, 0, std);
+    if (!w) return NULL;
+    w->dim[1] = (uint64_t)out;
+    w->dim[2] = (uint64_t)experts;
+    return w;
+}
+
 struct weight *case_weight_f32(struct case_env *env, int in, int out, float mean, float std)
 {
     return weight_in(env, in, out, Q_F32, mean, std);

@@ -42,6 +42,8 @@ struct tape *case_tape(struct case_env *env);
 /* [in, out] (out 0: a vector) in the case's format or, for vectors, f32; normal values of this
  * standard deviation around `mean`. Matrices in block formats have mean 0. */
 struct weight *case_weight(struct case_env *env, int in, int out, float mean, float std);
+/* [in, out, experts] in the case's format. */
+struct weight *case_weight_experts(struct case_env *env, int in, int out, int experts, float std);
 /* A matrix that stays f32 whatever the case's format. */
 struct weight *case_weight_f32(struct case_env *env, int in, int out, float mean, float std);
 /* Rotary frequencies 10000^(-2i/dims) of dims / 2 pairs. */

@@ -59,5 +59,5 @@ static struct work work(const struct tape *t, const struct call *c, const struct
     return (struct work){ .bytes = work_values(t, c, s) + work_weight(w) / (double)w->dim[1] * s->head.n_rows };
 }
 
-const struct op_def op_def_embed = { .name = "embed", .doc = "rows of a table by token id, scaled",
-                                     .reference = reference, .cases = cases, .work = work, .print = print };
+const struct op_def op_def_embed = { .name = "embed", .reference = reference, .cases = cases,
+                                     .work = work, .print = print };

@@ -48,5 +48,4 @@ static void cases(struct case_list *l)
         }
 }
 
-const struct op_def op_def_gate = { .name = "gate", .doc = "act(left half) * right half",
-                                    .reference = reference, .cases = cases, .print = print };
+const struct op_def op_def_gate = { .name = "gate", .reference = reference, .cases = cases, .print = print };

@@ -77,5 +77,5 @@ static void cases(struct case_list *l)
                                    .label = "31 columns" });
 }
 
-const struct op_def op_def_glu = { .name = "glu", .doc = "act(Wg x) * (Wu x)", .reference = reference, .cases = cases,
+const struct op_def op_def_glu = { .name = "glu", .reference = reference, .cases = cases,
                                    .expand = expand, .print = print };

@@ -28,12 +28,14 @@ static uint64_t scratch_size(const struct tape *t, int max_positions)
     return most;
 }
 
-/* Doubles of one row of q, k and v, the widest of the tape. */
-static uint64_t qkv_size(const struct tape *t)
+/* Doubles of one row of q, k and v, or of two rows of a router's scores, the widest of the tape. */
+static uint64_t scratch2_size(const struct tape *t)
 {
     uint64_t most = 1;
     for (int i = 0; i < t->n_calls; i++) {
         const struct call *c = &t->calls[i];
+        uint64_t scores = c->op == OP_ROUTE ? 2 * (uint64_t)tape_shape(t, c->in[0]).cols : 0;
+        if (scores > most) most = scores;
         if (c->layer < 0 || !t->kv || !c->n_out) continue;
         const struct kv_layer *y = &t->kv->layer[c->layer];
         uint64_t n = (uint64_t)c->shape[0].cols + (uint64_t)y->kv_heads * (uint64_t)(y->k_dim + y->v_dim);
@@ -68,7 +70,7 @@ luce_status interp_open(struct interp **out, const struct tape *t, const struct 
     p->rows = mem_array(n_values, sizeof *p->rows);
     p->cap_rows = mem_array(n_values, sizeof *p->cap_rows);
     p->scratch = mem_array(scratch_size(t, max_positions), sizeof *p->scratch);
-    p->scratch2 = mem_array(qkv_size(t), sizeof *p->scratch2);
+    p->scratch2 = mem_array(scratch2_size(t), sizeof *p->scratch2);
     p->places = mem_array((size_t)max_positions + NARROW_ROWS, sizeof *p->places);
     if (p->rows && p->cap_rows && p->scratch && p->scratch2 && p->places) {
         *out = p;

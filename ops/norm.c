@@ -62,5 +62,4 @@ static void cases(struct case_list *l)
         }
 }
 
-const struct op_def op_def_norm = { .name = "norm", .doc = "x * w / rms(x) (+ residual)",
-                                    .reference = reference, .cases = cases, .print = print };
+const struct op_def op_def_norm = { .name = "norm", .reference = reference, .cases = cases, .print = print };

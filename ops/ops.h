@@ -16,6 +16,9 @@
     X(LINEAR,  linear,  "W x + b (+ residual), up to 3 W that share x, side by side")     \
     X(GLU,     glu,     "act(Wg x) * (Wu x)")                                             \
     X(GATE,    gate,    "act(left half) * right half")                                    \
+    X(ROUTE,   route,   "the experts of each row, best first, and their weights")         \
+    X(MOE_GLU, moe_glu, "GLU of each chosen expert, side by side")                        \
+    X(MOE_DOWN, moe_down, "weighted sum of the chosen experts' W x (+ residual)")         \
     X(QKV,     qkv,     "q, k, v products, then ROPE_KV")                                 \
     X(ROPE_KV, rope_kv, "norm and rotate q and k per head, commit and write k and v")     \
     X(ATTN,    attn,    "attention over pages, staging bank and path")                    \
@@ -31,6 +34,7 @@ enum op {
 };
 
 enum act { ACT_SILU, ACT_GELU_TANH, ACT_COUNT };
+enum score { SCORE_SOFTMAX, SCORE_SIGMOID, SCORE_COUNT };
 enum rope_layout { ROPE_NONE, ROPE_NORM, ROPE_NEOX };    /* pairs (2i, 2i+1) or (i, i + dims/2) */
 
 /* Attributes: plain data, zero means the usual. */
@@ -39,6 +43,13 @@ struct norm_attr   { float eps; };
 struct linear_attr { int n_mat; float softcap; };         /* softcap c: c * tanh(y / c); 0: none */
 struct glu_attr    { enum act act; int n_mat; };          /* n_mat 1: one matrix, gate rows first */
 struct gate_attr   { enum act act; };
+struct route_attr {
+    enum score score;
+    int   experts, used;        /* how many there are, and how many a row takes */
+    bool  normalise;            /* the weights of a row are divided by their sum */
+    float scale;                /* then multiplied by this; 0: 1 */
+};
+struct moe_attr    { enum act act; int experts, used; };  /* MOE_DOWN: no act */
 struct rope_kv_attr {
     int   heads, kv_heads, head_dim;
     enum rope_layout layout;
@@ -70,6 +81,18 @@ struct val op_head(struct tape *t, struct val x, const struct weight *w, float s
 struct val op_glu(struct tape *t, struct val x, const struct weight *gate, const struct weight *up, enum act act);
 /* x [rows, 2 n] -> y [rows, n]. */
 struct val op_gate(struct tape *t, struct val x, enum act act);
+/* Chooses experts by the router's logits [rows, experts]. Score p = softmax over all or sigmoid; the
+ * `used` largest p + bias (bias [experts] f32 or NULL), ties to the lower index, NaN last; weights are
+ * p without the bias. Returns the indices [rows, used] i32, the best first; *weights is [rows, used]. */
+struct val op_route(struct tape *t, struct val logits, const struct weight *bias, const struct route_attr *attr,
+                    struct val *weights);
+/* y [rows, used * ff]: slot j is act(gate_e x) * (up_e x), e = ids[row][j]. gate, up [in, ff, experts]. */
+struct val op_moe_glu(struct tape *t, struct val x, struct val ids, const struct weight *gate,
+                      const struct weight *up, enum act act);
+/* y = sum over slots j, the first first, of weights[row][j] * down_e x_j, e = ids[row][j], (+ residual,
+ * if it is a value). x [rows, used * in], down [in, out, experts]. */
+struct val op_moe_down(struct tape *t, struct val x, struct val ids, struct val weights, const struct weight *down,
+                       struct val residual);
 struct qkv_weights {            /* k and v NULL: q holds all rows in order q, k, v. The rest optional. */
     const struct weight *q, *k, *v, *q_bias, *k_bias, *v_bias, *q_norm, *k_norm;
     const struct weight *freq;  /* [rope_dims / 2] f32: radians per position of each pair */
@@ -91,6 +114,7 @@ struct val op_argmax(struct tape *t, struct val x);
 /* Weight slots of a call, by op (call.w). */
 enum { W_LINEAR_MAT = 0, W_LINEAR_BIAS = 3 };             /* 3 matrices, then 3 biases */
 enum { W_GLU_GATE = 0, W_GLU_UP = 1 };                    /* n_mat 1: W_GLU_UP alone, in slot 0 */
+enum { W_MOE_GATE = 0, W_MOE_UP = 1, W_MOE_DOWN = 0 };
 enum { W_QKV_MAT = 0, W_QKV_BIAS = 3, W_QKV_QNORM = 6, W_QKV_KNORM = 7, W_QKV_FREQ = 8 };  /* ROPE_KV too */
 
 /* ---- definitions ------------------------------------------------------------------------------- */
@@ -105,7 +129,7 @@ struct ref_args {
     int rows;                   /* of the output in this step */
     int cols[CALL_IN], out_cols[CALL_OUT];
     double *scratch;            /* one weight row, or a score per visible key */
-    double *scratch2;           /* one row of q, k and v */
+    double *scratch2;           /* one row of q, k and v, or two of a router's scores */
     int *places;                /* visible keys of one row */
 };
 /* Row `row` of weight slot i (row-major over experts), decoded exactly, in a->scratch. */
@@ -120,7 +144,7 @@ struct work {
 
 struct case_list;
 struct op_def {
-    const char *name, *doc;
+    const char *name;
     void (*reference)(const struct ref_args *a);
     /* Records the simpler ops that mean the same; NULL for a basic op. */
     struct val (*expand)(struct tape *t, const struct call *c);
@@ -132,6 +156,8 @@ struct op_def {
     struct work (*work)(const struct tape *t, const struct call *c, const struct step *s);
 };
 extern const struct op_def *const op_defs[OP_COUNT];
+/* The meaning of each op in words, as in OPS. */
+extern const char *const op_docs[OP_COUNT];
 
 /* Pushes a call, or its expansion when the tape's target has no kernel for it. */
 struct val op_push(struct tape *t, const struct call *c);

@@ -136,5 +136,5 @@ static struct work work(const struct tape *t, const struct call *c, const struct
     return w;
 }
 
-const struct op_def op_def_qkv = { .name = "qkv", .doc = "q, k, v products, then ROPE_KV",
-                                   .reference = reference, .cases = cases, .work = work, .expand = expand, .print = print };
+const struct op_def op_def_qkv = { .name = "qkv", .reference = reference, .expand = expand, .cases = cases,
+                                   .work = work, .print = print };

@@ -32,6 +32,15 @@ bool record_matrix(struct tape *t, const char *op, const struct weight *w, uint6
     return true;
 }
 
+bool record_experts(struct tape *t, const char *op, const struct weight *w, uint64_t in, uint64_t out,
+                    uint64_t experts)
+{
+    if (!record_matrix(t, op, w, in, out)) return false;
+    if (w->dim[2] == experts) return true;
+    tape_fail(t, "%s: %s has %" PRIu64 " experts, needs %" PRIu64, op, w->name, w->dim[2], experts);
+    return false;
+}
+
 bool record_vector(struct tape *t, const char *op, const struct weight *w, uint64_t n)
 {
     if (tape_dead(t)) return false;

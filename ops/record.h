@@ -9,6 +9,9 @@
 bool record_input(struct tape *t, const char *op, struct val v, const char *what);
 /* w is a matrix [in, out] in a known format whose block divides its rows; out 0: any number. */
 bool record_matrix(struct tape *t, const char *op, const struct weight *w, uint64_t in, uint64_t out);
+/* The same for one matrix an expert: [in, out, experts]. */
+bool record_experts(struct tape *t, const char *op, const struct weight *w, uint64_t in, uint64_t out,
+                    uint64_t experts);
 /* w is NULL or a vector of n f32. */
 bool record_vector(struct tape *t, const char *op, const struct weight *w, uint64_t n);
 /* The residual (if it is a value) has the given shape. */

@@ -161,6 +161,5 @@ static struct work work(const struct tape *t, const struct call *c, const struct
     return w;
 }
 
-const struct op_def op_def_rope_kv = { .name = "rope_kv",
-                                       .doc = "norm and rotate q and k per head, commit and write k and v",
-                                       .reference = reference, .cases = cases, .work = work, .print = print };
+const struct op_def op_def_rope_kv = { .name = "rope_kv", .reference = reference, .cases = cases,
+                                       .work = work, .print = print };

@@ -15,6 +15,12 @@ const struct op_def *const op_defs[OP_COUNT] = {
 #undef OP_ROW
 };
 
+const char *const op_docs[OP_COUNT] = {
+#define OP_DOC(NAME, name, doc) [OP_##NAME] = doc,
+    OPS(OP_DOC)
+#undef OP_DOC
+};
+
 struct val op_push(struct tape *t, const struct call *c)
 {
     if (tape_dead(t)) return (struct val){ 0 };

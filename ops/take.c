@@ -46,5 +46,4 @@ static struct work work(const struct tape *t, const struct call *c, const struct
     return (struct work){ .bytes = 2.0 * (double)shape_row_bytes(c->shape[0]) * s->head.n_out };
 }
 
-const struct op_def op_def_take = { .name = "take", .doc = "the rows whose logits are wanted",
-                                    .reference = reference, .cases = cases, .work = work };
+const struct op_def op_def_take = { .name = "take", .reference = reference, .cases = cases, .work = work };

@@ -1,6 +1,8 @@
 /* ops/work.c - see work.h. */
 #include "ops/work.h"
 
+#include <math.h>
+
 #include "ops/ref.h"
 #include "quant/quant.h"
 
@@ -32,6 +34,19 @@ struct work work_plain(const struct tape *t, const struct call *c, const struct 
         if (!w) continue;
         work.bytes += work_weight(w);
         if (w->dim[1] > 1) work.ops += 2.0 * (double)w->dim[0] * (double)w->dim[1] * rows;
+    }
+    return work;
+}
+
+struct work work_experts(const struct tape *t, const struct call *c, const struct step *s, int experts, int used)
+{
+    struct work work = { .bytes = work_values(t, c, s) };
+    int rows = step_rows_of(s, c->shape[0].rows);
+    double share = 1 - pow(1 - (double)used / experts, rows);
+    for (int i = 0; i < c->n_w; i++) {
+        const struct weight *w = c->w[i];
+        work.bytes += work_weight(w) * share;
+        work.ops += 2.0 * (double)w->dim[0] * (double)w->dim[1] * rows * used;
     }
     return work;
 }

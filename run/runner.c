@@ -133,9 +133,8 @@ const struct step *runner_step(const struct runner *r)
 static luce_status bucket_for(struct runner *r, enum step_class class, int n_rows, struct bucketed **out,
                               luce_error *err)
 {
-    int i = WIDE_BUCKET;
-    if (class == STEP_NARROW)
-        for (i = 0; 1 << i < n_rows; i++) { }
+    int i = class == STEP_WIDE ? WIDE_BUCKET : 0;
+    while (class == STEP_NARROW && 1 << i < n_rows) i++;
     struct bucketed *b = *out = &r->bucket[i];
     if (b->program) return LUCE_OK;
     struct device *d = r->device;
@@ -234,7 +233,8 @@ static luce_status not_finite(const struct runner *r, int out_row, luce_error *e
 {
     const struct step_row *row = &r->step->row[r->step->out[out_row].row];
     return fail(err, LUCE_E_NUMERIC, "non-finite logits at position %d (token %d): the model's weights or this "
-                "device's kernels are at fault; 'luce doctor' checks the kernels", row->index, row->token);
+                "device's kernels are at fault; 'luce inspect --check' reads the weights, "
+                "--check-against-reference compares the kernels", row->index, row->token);
 }
 
 luce_status runner_argmax(struct runner *r, int out_row, int32_t *token, luce_error *err)

@@ -72,7 +72,8 @@ NAMES = {
     "input_layernorm.weight": "attn_norm.weight", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "self_attn.qkv_proj": "attn_qkv",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "mlp.gate_up_proj": "ffn_up",
+    "mlp.up_proj": "ffn_up", "mlp.gate.weight": "ffn_gate_inp.weight",
+    "mlp.experts.down_proj": "ffn_down_exps.weight", "mlp.experts.gate_up_proj": "ffn_gate_exps.weight", "mlp.down_proj": "ffn_down", "mlp.gate_up_proj": "ffn_up",
 }
 
 
@@ -106,6 +107,8 @@ def randomise(model, seed):
                 p.copy_(0.5 * noise)
             elif "embed_tokens" in name or "lm_head" in name:
                 p.copy_(0.3 * noise)
+            elif name.endswith("mlp.gate.weight"):
+                p.copy_(0.5 * noise)
             else:
                 p.copy_(1.5 / math.sqrt(p.shape[-1]) * noise)
 
@@ -121,8 +124,28 @@ def weights(model, arch, cfg):
             w = permute(p, cfg.num_key_value_heads)
         if arch == "gemma3" and n.endswith("norm.weight"):
             w = w + np.float32(1)
+        if n.endswith("ffn_gate_exps.weight"):          # per expert gate rows, then up rows
+            half = w.shape[1] // 2
+            out[n.replace("gate", "up")] = np.ascontiguousarray(w[:, half:])
+            w = np.ascontiguousarray(w[:, :half])
         out[n] = w
     return out
+
+
+def check_routes(model, tokens, used):
+    """A near tie of the last chosen expert and the next would go either way with a rounded cache."""
+    logits = []
+    hooks = [m.register_forward_hook(lambda m, i, o: logits.append(torch.nn.functional.linear(i[0], m.weight)))
+             for n, m in model.named_modules() if n.endswith("mlp.gate")]
+    with torch.no_grad():
+        model(torch.tensor([tokens]), use_cache=False)
+    for h in hooks:
+        h.remove()
+    for z in logits:
+        s = z.reshape(-1, z.shape[-1]).sort(dim=-1, descending=True).values
+        if (s[:, used - 1] - s[:, used]).min() < 0.03:
+            return False
+    return True
 
 
 def answers(model, tokens, hidden):
@@ -215,6 +238,27 @@ def case_qwen3():
     return "qwen3", hf.Qwen3ForCausalLM, c, keys, {}, [1, 17, 70]
 
 
+def qwen3moe(norm, **more):
+    c = hf.Qwen3MoeConfig(**dict(COMMON, num_attention_heads=4, hidden_size=32, intermediate_size=48),
+                          head_dim=16, rms_norm_eps=1e-6, max_position_embeddings=512,
+                          moe_intermediate_size=24, num_experts=8, num_experts_per_tok=3, norm_topk_prob=norm,
+                          rope_parameters=rope(1e6), decoder_sparse_step=1, **more)
+    keys = {"qwen3moe.rope.freq_base": 1e6, "qwen3moe.attention.key_length": 16,
+            "qwen3moe.attention.value_length": 16, "qwen3moe.expert_count": 8, "qwen3moe.expert_used_count": 3,
+            "qwen3moe.expert_feed_forward_length": 24}
+    return "qwen3moe", hf.Qwen3MoeForCausalLM, c, keys, {}, [1, 17, 24]
+
+
+def case_qwen3moe():
+    return qwen3moe(True, mlp_only_layers=[], tie_word_embeddings=False)
+
+
+def case_qwen3moe_raw():
+    """Weights that are not normalised, and a dense layer."""
+    arch, cls, c, keys, extra, lengths = qwen3moe(False, mlp_only_layers=[1], tie_word_embeddings=True)
+    return arch, cls, c, dict(keys, **{"qwen3moe.expert_weights_norm": False}), extra, lengths
+
+
 def case_gemma3():
     c = hf.Gemma3TextConfig(**dict(COMMON, num_attention_heads=4, hidden_size=32, intermediate_size=32,
                                    num_hidden_layers=7), head_dim=16, query_pre_attn_scalar=16,
@@ -262,6 +306,8 @@ def make(name, case, out, seed):
     g = torch.Generator().manual_seed(seed + 1)
     for i, n in enumerate(lengths):
         tokens = torch.randint(0, cfg.vocab_size, (n,), generator=g).tolist()
+        while "Moe" in cls.__name__ and not check_routes(model, tokens, cfg.num_experts_per_tok):
+            tokens = torch.randint(0, cfg.vocab_size, (n,), generator=g).tolist()
         logits, hidden = answers(model, tokens, n <= 17)
         limit = name == "phi3_long" and n <= 64
         keys[f"oracle.{i}.context"] = 64 if limit else cfg.max_position_embeddings
@@ -275,15 +321,20 @@ def make(name, case, out, seed):
     write_gguf(os.path.join(out, name + ".gguf"), keys, tensors)
 
 
+# Every case has the seed of its place here, so that adding one (at the end) leaves the others' files alone.
+SEEDS = ["llama", "llama3", "llama_linear", "llama_yarn", "qwen2", "qwen3", "gemma3", "phi3", "phi3_long",
+         "qwen3moe", "qwen3moe_raw"]
+
+
 def main():
     cases = {f[5:]: v for f, v in globals().items() if f.startswith("case_")}
     here = os.path.dirname(os.path.abspath(__file__))
     out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "..", "tests", "fixtures", "oracle")
     os.makedirs(out, exist_ok=True)
     torch.set_num_threads(1)
-    for i, (name, case) in enumerate(cases.items()):
+    for name, case in cases.items():
         if len(sys.argv) < 3 or name in sys.argv[2:]:
-            make(name, case, out, 100 + i)
+            make(name, case, out, SEEDS.index(name) + 100)
 
 
 main()

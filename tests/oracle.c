@@ -6,7 +6,7 @@
 #include "base/log.h"
 
 const char *const oracle_cases[] = {
-    "llama", "llama3", "llama_linear", "llama_yarn", "qwen2", "qwen3", "gemma3", "phi3", "phi3_long", NULL,
+    "llama", "llama3", "llama_linear", "llama_yarn", "qwen2", "qwen3", "qwen3moe", "qwen3moe_raw", "gemma3", "phi3", "phi3_long", NULL,
 };
 
 bool oracle_get(struct oracle *o, const struct gguf *g, int i)

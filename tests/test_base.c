@@ -1,4 +1,5 @@
 /* tests/test_base.c - memory, arenas, buffers, maps, files, clocks, random numbers. */
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/arena.h"
@@ -8,6 +9,7 @@
 #include "base/hash.h"
 #include "base/map.h"
 #include "base/rng.h"
+#include "base/utf8.h"
 #include "test.h"
 
 TEST(mem_counts_blocks_and_fails_on_demand)
@@ -91,6 +93,39 @@ TEST(map_is_not_slowed_by_prepared_keys)
     CHECK(m.seed != 0);
     CHECK(hash_bytes(keys[0], 16, m.seed) != hash_bytes(keys[1], 16, m.seed));
     map_drop(&m);
+}
+
+static const struct { const char *raw, *tame; } shown[] = {
+    { "plain \xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x8a", "plain \xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x8a" },
+    { "a\x1b[31m\nb\x7f", "a?[31m?b?" },
+    { "\xc2\x9b" "2J\xc2\x85\xc2\xa0", "?2J?\xc2\xa0" },              /* C1 controls; U+00A0 is none */
+    { "\xff\xfe\x80z", "???z" }, { "\xe2\x82", "?" }, { "\xe2\x82(", "?(" }, { "\xed\xa0\x80", "???" },
+};
+
+TEST(messages_hold_no_control_characters_and_no_broken_ones)
+{
+    for (size_t i = 0; i < COUNT(shown); i++) {
+        luce_error err = { 0 };
+        CHECK_EQ(fail(&err, LUCE_E_IO, "%s", shown[i].raw), LUCE_E_IO);
+        CHECK_STR(err.text, shown[i].tame);
+    }
+    luce_error err = { 0 };
+    char name[sizeof err.text + 8];
+    for (size_t i = 0; i + 2 < sizeof name; i += 2) memcpy(name + i, "\xc3\xa9", 3);
+    fail(&err, LUCE_E_IO, "x%s", name);             /* cut within a character */
+    CHECK_EQ(strlen(err.text), sizeof err.text - 1);
+    CHECK(utf8_tame(err.text, strlen(err.text)) == sizeof err.text - 1, "%s", err.text);
+    CHECK_EQ(err.text[sizeof err.text - 2], '\xa9');
+}
+
+TEST(file_map_does_not_wait_for_a_pipe)
+{
+    const char *path = scratch("pipe");
+    struct file_map m;
+    luce_error err = { 0 };
+    CHECK(mkfifo(path, 0600) == 0);
+    CHECK_EQ(file_map_open(&m, path, &err), LUCE_E_IO);
+    CHECK(strstr(err.text, "not a regular file") != NULL, "%s", err.text);
 }
 
 TEST(file_writer_leaves_all_or_nothing)

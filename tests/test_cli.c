@@ -1,6 +1,7 @@
 /* tests/test_cli.c - the commands, run as a user runs them: output, exit code, one line on failure. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -9,6 +10,7 @@
 #include "base/file.h"
 #include "gguf/writer.h"
 #include "test.h"
+#include "tiny_model.h"
 
 #ifdef LUCE_PROGRAM
 
@@ -29,11 +31,21 @@ static void drop(struct result *r)
     buf_drop(&r->err);
 }
 
+/* Instead of a path of standard input or output. */
+static const char closed[] = "closed", broken_pipe[] = "broken pipe";
+
 /* In the child: file descriptor `to` becomes the file. */
 static void redirect(int to, const char *path, int flags)
 {
-    int fd = open(path, flags, 0600);
+    int ends[2];
+    if (path == closed) {
+        close(to);
+        return;
+    }
+    if (path == broken_pipe && pipe(ends) == 0) close(ends[0]);
+    int fd = path == broken_pipe ? ends[1] : open(path, flags, 0600);
     if (fd < 0 || dup2(fd, to) < 0) _exit(99);
+    if (fd != to) close(fd);
 }
 
 /* Runs luce with these arguments (up to a NULL); `variable` is NAME=VALUE or NULL, `input` the path of
@@ -42,16 +54,17 @@ static struct result run_with(const char *variable, const char *input, const cha
                               const char *const *args)
 {
     struct result r = { 0 };
-    KEEP(out, output ? output : scratch("stdout"));
+    KEEP(out, scratch("stdout"));
     KEEP(err, scratch("stderr"));
     const char *argv[ARGS_MAX + 2] = { "luce" };
     for (int i = 0; i < ARGS_MAX && args[i]; i++) argv[i + 1] = args[i];
     pid_t child = fork();
     if (child == 0) {
-        redirect(0, input ? input : "/dev/null", O_RDONLY);
-        redirect(1, out, O_WRONLY | O_CREAT | O_TRUNC);
         redirect(2, err, O_WRONLY | O_CREAT | O_TRUNC);
+        redirect(1, output ? output : out, O_WRONLY | O_CREAT | O_TRUNC);
+        redirect(0, input ? input : "/dev/null", O_RDONLY);
         if (variable) putenv((char *)variable);
+        signal(SIGPIPE, SIG_DFL);
         execv(LUCE_PROGRAM, (char **)argv);
         _exit(98);
     }
@@ -154,6 +167,32 @@ TEST(cli_failing_output_is_a_failure)
     r = run_with(NULL, NULL, "/dev/full", ARGS("inspect", fixture("oracle.gguf")));
     CHECK_EQ(r.code, 1);
     drop(&r);
+}
+
+/* A broken pipe ends no command by a signal, and no other file takes the place of a closed one. */
+TEST(cli_closed_standard_files_are_failures)
+{
+    KEEP(model, fixture("oracle.gguf"));
+    KEEP(words, tiny_model());
+    const struct { const char *input, *output, *args[ARGS_MAX + 1], *says; } rows[] = {
+        { NULL, broken_pipe, { "--help" }, "standard output: Broken pipe" },
+        { NULL, broken_pipe, { "inspect", model }, "standard output: Broken pipe" },
+        { NULL, broken_pipe, { "inspect", words, "--tape" }, "standard output: Broken pipe" },
+        { NULL, broken_pipe, { "devices" }, "standard output: Broken pipe" },
+        { NULL, broken_pipe, { "tokenize", "-m", words, "text" }, "standard output: Broken pipe" },
+        { NULL, broken_pipe, { "run", "-m", words, "-p", "text", "--max-tokens=5" }, "standard output: Broken" },
+        { NULL, closed, { "inspect", model }, "standard output: Bad file" },
+        { NULL, closed, { "run", "-m", words, "-p", "text", "--max-tokens=5" }, "standard output: Bad file" },
+        { closed, NULL, { "tokenize", "-m", words }, "standard input: Bad file" },
+        { closed, NULL, { "run", "-m", words }, "standard input: Bad file" },
+        { closed, closed, { "run", "-m", words }, "standard input: Bad file" },
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct result r = run_with(NULL, rows[i].input, rows[i].output, rows[i].args);
+        CHECK(r.code == 1, "row %zu: exit %d: %s", i, r.code, buf_text(&r.err));
+        CHECK(strstr(buf_text(&r.err), rows[i].says) != NULL, "row %zu: %s", i, buf_text(&r.err));
+        drop(&r);
+    }
 }
 
 TEST(cli_help_and_version_are_for_every_command)

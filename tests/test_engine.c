@@ -86,6 +86,39 @@ TEST(engine_text_does_not_depend_on_company_chunks_or_threads)
     for (int i = 0; i < REQUESTS; i++) luce_result_drop(&alone[i]);
 }
 
+/* Each cache format has a text of its own, which depends on nothing else. */
+TEST(engine_text_of_every_cache_format_does_not_depend_on_chunks_or_threads)
+{
+    static const char *const formats[][2] = {
+        { "f16", "f16" }, { "bf16", "bf16" }, { "q8_0", "q8_0" }, { "q4_0", "q4_0" }, { "q8_0", "q4_0" }, { "q4_0", "f16" },
+    };
+    static const struct { int sequences, chunk, threads; } ways[] = {
+        { 1, 0, 1 }, { 1, 1, 1 }, { 1, 7, 2 }, { 2, 64, 2 }, { 5, 512, 3 },
+    };
+    luce_request q[REQUESTS];
+    luce_result first[REQUESTS], got[REQUESTS];
+    luce_error err = { 0 };
+    make_requests(q);
+    for (size_t f = 0; f < COUNT(formats); f++) {
+        for (size_t w = 0; w < COUNT(ways); w++) {
+            luce_model *m = NULL;
+            luce_model_params p = { .path = tiny_model(), .device = "cpu", .threads = ways[w].threads,
+                                    .sequences = ways[w].sequences, .chunk = ways[w].chunk,
+                                    .cache_type_k = formats[f][0], .cache_type_v = formats[f][1] };
+            CHECK_OK(luce_model_open(&m, &p, &err), err);
+            if (!m) return;
+            CHECK_OK(luce_generate_batch(m, q, REQUESTS, w ? got : first, &err), err);
+            for (int i = 0; i < REQUESTS && w; i++) {
+                CHECK(same_tokens(&first[i], &got[i]), "%s/%s, way %zu: request %d differs", formats[f][0],
+                      formats[f][1], w, i);
+                luce_result_drop(&got[i]);
+            }
+            luce_model_close(m);
+        }
+        for (int i = 0; i < REQUESTS; i++) luce_result_drop(&first[i]);
+    }
+}
+
 struct stream {
     struct buf text;
     int pieces, stop_after;         /* 0: never */
@@ -318,6 +351,59 @@ TEST(engine_spans_keep_a_users_words_plain)
     luce_free(back);
     luce_free(ids);
     luce_model_close(m);
+}
+
+TEST(engine_a_model_whose_sequences_are_taken_says_so)
+{
+    luce_model *m = open_tiny(1, 0, 1);
+    luce_session *s = NULL, *more = NULL;
+    luce_error err = { 0 };
+    if (!m) return;
+    CHECK_OK(luce_session_open(&s, m, &err), err);
+    luce_request q = ask("x", 2);
+    luce_result r;
+    CHECK_EQ(luce_generate(m, &q, &r, &err), LUCE_E_DEVMEM);
+    CHECK(r.status == LUCE_E_DEVMEM && strstr(r.error.text, "taken by sessions"), "%s", r.error.text);
+    CHECK_EQ(luce_session_open(&more, m, &err), LUCE_E_DEVMEM);
+    luce_result_drop(&r);
+    luce_session_close(s);
+    luce_model_close(m);
+}
+
+/* The same on a real model, where near ties and large activations would show a difference. */
+TEST(engine_smollm2_gives_one_text_in_any_chunks_and_company)
+{
+    const char *path = test_model("smollm2-135m-instruct-q4_1.gguf");
+    if (!path) SKIP("models/smollm2-135m-instruct-q4_1.gguf is not there: make models fetches it");
+    static const char text[] =
+        "The lighthouse stood at the end of a long stone pier, and every evening, when the fishing boats came "
+        "home, the keeper climbed its ninety-three steps to light the lamp. One winter the storms were so strong "
+        "that nobody could reach the pier for a week, and the village";
+    static const struct { int chunk, threads, sequences; } ways[] = { { 0, 2, 1 }, { 17, 1, 4 }, { 64, 2, 4 } };
+    luce_result first[3] = { 0 };
+    luce_request q[3];
+    for (int i = 0; i < 3; i++) {
+        q[i] = ask(text, 12);
+        q[i].text.bytes -= (size_t)(i * 60);
+    }
+    for (size_t w = 0; w < COUNT(ways); w++) {
+        luce_model *m;
+        luce_error err = { 0 };
+        luce_result r[3];
+        luce_model_params p = { .path = path, .device = "cpu", .context = 256, .threads = ways[w].threads,
+                                .chunk = ways[w].chunk, .sequences = ways[w].sequences };
+        CHECK_OK(luce_model_open(&m, &p, &err), err);
+        if (!m) return;
+        CHECK_OK(luce_generate_batch(m, q, 3, r, &err), err);
+        for (int i = 0; i < 3; i++) {
+            if (w) CHECK(same_tokens(&r[i], &first[i]), "way %zu, text %d: \"%s\", not \"%s\"", w, i, r[i].text,
+                         first[i].text);
+            luce_result_drop(w ? &r[i] : &first[i]);
+            if (!w) first[i] = r[i];
+        }
+        luce_model_close(m);
+    }
+    for (int i = 0; i < 3; i++) luce_result_drop(&first[i]);
 }
 
 TEST(engine_survives_each_failing_allocation)

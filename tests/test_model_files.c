@@ -85,6 +85,7 @@ static luce_status open_edited(struct gguf **g, struct model **m, const char *ba
 }
 
 #define LLAMA "oracle/llama.gguf"
+#define MOE "oracle/qwen3moe.gguf"
 #define LLAMA3 "oracle/llama3.gguf"
 static const struct {
     const char *base;
@@ -94,7 +95,7 @@ static const struct {
     const char *says;
 } bad[] = {
     { LLAMA, { "general.architecture", TEXT, 0, "mamba" }, { 0 }, LUCE_E_UNSUPPORTED,
-      "architecture 'mamba' is not supported; known: llama, qwen2, qwen3, gemma3, phi3" },
+      "architecture 'mamba' is not supported; known: llama, qwen2, qwen3, qwen3moe, gemma3, phi3" },
     { LLAMA, { "general.architecture", DROP, 0, 0 }, { 0 }, LUCE_E_FORMAT, "key 'general.architecture' is missing" },
     { LLAMA, { "general.architecture", U32, 1, 0 }, { 0 }, LUCE_E_FORMAT, "general.architecture" },
     { LLAMA, { "general.architecture", TEXT, 0, "clip" }, { 0 }, LUCE_E_UNSUPPORTED, "mmproj" },
@@ -153,6 +154,17 @@ static const struct {
     { "oracle/gemma3.gguf", { "gemma3.attention.sliding_window_pattern", U32S, 3, 0 }, { 0 }, LUCE_E_FORMAT, "expected a bool for each of 7 layers" },
     { "oracle/gemma3.gguf", { "gemma3.attention.sliding_window", DROP, 0, 0 }, { 0 }, LUCE_E_FORMAT, "key 'gemma3.attention.sliding_window' is missing" },
     { "oracle/phi3.gguf", { 0 }, { .name = "blk.0.attn_qkv.weight" }, LUCE_E_FORMAT, "tensor 'blk.0.attn_q.weight' [48, 48] is missing" },
+    { MOE, { "qwen3moe.expert_count", DROP, 0, 0 }, { 0 }, LUCE_E_FORMAT, "key 'qwen3moe.expert_count' is missing" },
+    { MOE, { "qwen3moe.expert_count", U32, 0, 0 }, { 0 }, LUCE_E_FORMAT, "qwen3moe.expert_count is 0; this engine takes 1 to 4096" },
+    { MOE, { "qwen3moe.expert_count", U32, 9, 0 }, { 0 }, LUCE_E_FORMAT, "ffn_gate_inp.weight' is [32, 8], expected [32, 9]" },
+    { MOE, { "qwen3moe.expert_used_count", U32, 9, 0 }, { 0 }, LUCE_E_FORMAT, "expert_used_count is 9; this engine takes 1 to 8" },
+    { MOE, { "qwen3moe.expert_feed_forward_length", U32, 48, 0 }, { 0 }, LUCE_E_FORMAT,
+      "ffn_gate_exps.weight' is [32, 24, 8], expected [32, 48, 8]" },
+    { MOE, { "qwen3moe.expert_gating_func", U32, 4, 0 }, { 0 }, LUCE_E_UNSUPPORTED, "knows 1 (softmax) and 2 (sigmoid)" },
+    { MOE, { "qwen3moe.expert_group_count", U32, 4, 0 }, { 0 }, LUCE_E_UNSUPPORTED, "groups of experts" },
+    { MOE, { "qwen3moe.expert_weights_scale", F32, -1, 0 }, { 0 }, LUCE_E_FORMAT, "expert_weights_scale is -1" },
+    { MOE, { 0 }, { .name = "blk.1.ffn_gate_inp.weight" }, LUCE_E_FORMAT, "'blk.1.ffn_gate_inp.weight' [32, 8] is missing" },
+    { MOE, { 0 }, { .name = "blk.1.ffn_down_exps.weight" }, LUCE_E_FORMAT, "'blk.1.ffn_down_exps.weight' [24, 32, 8] is missing" },
     { "oracle/qwen2.gguf", { 0 }, { .name = "blk.0.attn_k.bias" }, LUCE_E_FORMAT, "tensor 'blk.0.attn_k.bias' [16] is missing" },
 };
 

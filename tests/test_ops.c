@@ -1,8 +1,9 @@
 /* tests/test_ops.c - the meaning of the ops: their references against hand-computed values and
- * independent formulas, shape rules, expansions, printing. */
+ * independent formulas, expansions, printing. Shape rules: test_ops_shapes.c. */
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/file.h"
 #include "ops/cases.h"
 #include "ops/interp.h"
 #include "quant/quant.h"
@@ -325,96 +326,6 @@ TEST(attn_weighs_by_softmax_of_capped_scores)
     mem_free(kv);
 }
 
-/* ---- shape rules --------------------------------------------------------------------------------- */
-static struct weight bad_w;
-static struct val bad_x;
-
-static void norm_short(struct tape *t) { op_norm(t, bad_x, &bad_w, 0); }
-static void linear_short(struct tape *t) { op_linear(t, bad_x, &bad_w, NULL); }
-static void linear_type(struct tape *t)
-{
-    struct weight w = bad_w;
-    w.dim[0] = 8;
-    w.type = Q_I32;
-    op_linear(t, bad_x, &w, NULL);
-}
-static void linear_block(struct tape *t)
-{
-    struct weight w = bad_w;
-    w.dim[0] = 8;
-    w.type = Q_Q4_K;
-    op_linear(t, bad_x, &w, NULL);
-}
-static void linear_bias(struct tape *t)
-{
-    struct weight w = bad_w;
-    w.dim[0] = 8;
-    op_linear(t, bad_x, &w, &bad_w);
-}
-static void linear_residual(struct tape *t)
-{
-    struct weight w = bad_w;
-    w.dim[0] = 8;
-    op_linear_add(t, bad_x, &w, NULL, bad_x);
-}
-static void linear_missing(struct tape *t) { op_linear(t, bad_x, NULL, NULL); }
-static void no_value(struct tape *t) { op_add(t, bad_x, (struct val){ 99 }); }
-static void glu_rows(struct tape *t)
-{
-    struct weight gate = bad_w, up = bad_w;
-    gate.dim[0] = up.dim[0] = 8;
-    up.dim[1] = 6;
-    op_glu(t, bad_x, &gate, &up, ACT_SILU);
-}
-static void gate_odd(struct tape *t) { op_gate(t, tape_input(t, "z", (struct shape){ DOM_ROWS, DT_F32, 3 }), ACT_SILU); }
-static void attn_layer(struct tape *t)
-{
-    op_attn(t, 0, bad_x, &(struct attn_attr){ .heads = 1, .kv_heads = 1, .head_dim = 8 });
-}
-static void rope_heads(struct tape *t)
-{
-    op_rope_kv(t, 0, bad_x, &(struct qkv_weights){ 0 }, &(struct rope_kv_attr){ .heads = 3, .kv_heads = 2, .head_dim = 8 });
-}
-static void rope_dims(struct tape *t)
-{
-    struct rope_kv_attr a = { .heads = 2, .kv_heads = 2, .head_dim = 8, .rope_dims = 9, .layout = ROPE_NEOX };
-    op_rope_kv(t, 0, bad_x, &(struct qkv_weights){ 0 }, &a);
-}
-
-static const struct { void (*record)(struct tape *t); const char *says[3]; } bad[] = {
-    { norm_short, { "bad.weight", "35 elements", "needs 8" } },
-    { linear_short, { "bad.weight", "rows of 7", "has 8" } },
-    { linear_type, { "bad.weight", "type 26", "no matrix format" } },
-    { linear_block, { "bad.weight", "256", "q4_K" } },
-    { linear_bias, { "bad.weight", "35 elements", "needs 5" } },
-    { linear_residual, { "residual", "8", "5" } },
-    { linear_missing, { "linear", "8", "missing" } },
-    { no_value, { "add", "b", "not a value" } },
-    { glu_rows, { "bad.weight", "5 rows", "needs 6" } },
-    { gate_odd, { "gate", "3", "even" } },
-    { attn_layer, { "attn", "layer 0", "no cache" } },
-    { rope_heads, { "3 heads", "2 kv heads", "multiple" } },
-    { rope_dims, { "9 rotary dims", "8", "even" } },
-};
-
-TEST(record_functions_refuse_wrong_shapes_and_name_both_numbers)
-{
-    static const float values[64] = { 0 };
-    bad_w = f32_weight("bad.weight", 7, 5, values);
-    for (size_t i = 0; i < COUNT(bad); i++) {
-        struct tape t;
-        tape_begin(&t, everything, NULL);
-        bad_x = tape_input(&t, "x", (struct shape){ DOM_ROWS, DT_F32, 8 });
-        bad[i].record(&t);
-        CHECK(tape_dead(&t), "row %zu", i);
-        CHECK_EQ(t.n_calls, 0);
-        for (int j = 0; j < 3; j++)
-            CHECK(strstr(t.error.text, bad[i].says[j]) != NULL, "row %zu: \"%s\" lacks \"%s\"", i, t.error.text,
-                  bad[i].says[j]);
-        tape_drop(&t);
-    }
-}
-
 /* ---- expansions ------------------------------------------------------------------------------------ */
 static bool lacks(const void *context, const struct call *c)
 {
@@ -486,7 +397,7 @@ TEST(op_push_says_what_the_device_lacks)
 TEST(every_op_has_a_reference_and_cases_that_run)
 {
     for (int op = 0; op < OP_COUNT; op++) {
-        CHECK(op_defs[op]->reference && op_defs[op]->cases && op_defs[op]->doc, "%s", op_defs[op]->name);
+        CHECK(op_defs[op]->reference && op_defs[op]->cases && op_docs[op], "%s", op_defs[op]->name);
         struct case_list l = { 0 };
         op_defs[op]->cases(&l);
         CHECK(l.n > 0 && !l.failed);
@@ -588,4 +499,43 @@ TEST(call_work_counts_what_must_move)
     mem_free(s);
     tape_drop(&t);
     mem_free(kv);
+}
+
+TEST(docs_list_every_op_as_the_table_does)
+{
+    struct buf text = { 0 };
+    luce_error err = { 0 };
+    CHECK_OK(file_read(&text, LUCE_SOURCE_DIR "/docs/ops.md", 1 << 20, &err), err);
+#define IN_DOCS(NAME, name, doc) \
+    CHECK(strstr(buf_text(&text), "| " #NAME " | " doc " |") != NULL, "docs/ops.md lacks the row of %s", #NAME);
+    OPS(IN_DOCS)
+#undef IN_DOCS
+    buf_drop(&text);
+}
+
+TEST(cases_survive_any_failed_allocation)
+{
+    struct case_list l = { 0 };
+    op_defs[OP_ATTN]->cases(&l);
+    size_t before = mem_live();
+    for (int n = 0;; n++) {
+        struct case_env *env = NULL;
+        struct tape t = { 0 };
+        struct val y;
+        struct interp *p = NULL;
+        luce_error err = { 0 };
+        mem_fail_after(n);
+        luce_status st = case_open(&env, &l.cases[3], Q_F32, 1, &err);
+        if (!st) st = case_record(env, &t, everything, &y, &err);
+        if (!st) st = case_interp(env, &t, &p, &err);
+        if (!st) st = interp_run(p, env->step, &err);
+        mem_fail_never();
+        interp_close(p);
+        tape_drop(&t);
+        case_close(env);
+        CHECK_EQ(mem_live(), before);
+        if (st == LUCE_OK) break;
+        CHECK_EQ(st, LUCE_E_NOMEM);
+    }
+    case_list_drop(&l);
 }

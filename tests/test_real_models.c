@@ -58,15 +58,15 @@ static void by_references(struct model *m, const struct greedy *g, int n)
 }
 
 /* Real decoding on a device: the prompt in one narrow step, then its own tokens one by one, until they
- * differ; they may differ only where the margin is within the device's error (8-bit activations move a
- * logit of these models by a few tenths). */
-static void on_device(struct model *m, struct device *device, const struct greedy *g)
+ * differ; they may differ only where the margin is within the device's error (8-bit activations and an
+ * f16 cache move the logits of these models by 0.13 to 0.2 in the root mean square). */
+static void on_device(struct model *m, struct device *device, const struct greedy *g, int end)
 {
     static const double open_margin = 0.5;
     struct drive d;
     int next = -1, n = g->n_prompt;
     if (drive_open_device(&d, m, device, Q_F16, g->n) && drive_step(&d, g->tokens, n, STEP_NARROW)) {
-        while (n < g->n) {
+        while (n < end) {
             int made[MOST];
             drive_read(&d, d.rec.argmax, next < 0 ? g->n_prompt : 1, (float *)(void *)made);
             next = made[next < 0 ? g->n_prompt - 1 : 0];
@@ -74,14 +74,15 @@ static void on_device(struct model *m, struct device *device, const struct greed
             n++;
             if (!drive_step(&d, &next, 1, STEP_NARROW)) break;
         }
-        CHECK(n == g->n || g->margin[n] < open_margin, "%s: token %d is %d, not %d (margin %g)", g->model, n,
+        CHECK(n == end || g->margin[n] < open_margin, "%s: token %d is %d, not %d (margin %g)", g->model, n,
               next, g->tokens[n], g->margin[n]);
     }
     drive_close(&d);
 }
 
-/* The first n_lines texts of this model by the references (n_tokens of the continuation), all on the CPU. */
-static void check_model(const char *name, int n_lines, int n_tokens)
+/* The first n_texts texts of this model, n_tokens of their continuations: the first by the references,
+ * all on the CPU. Few, since both are slow by intent (the CPU where it has no vector kernels). */
+static void check_model(const char *name, int n_texts, int n_tokens)
 {
     struct buf text = { 0 };
     struct gguf *f = NULL;
@@ -96,12 +97,12 @@ static void check_model(const char *name, int n_lines, int n_tokens)
     if (cpu && model_from_file(&f, &m, path) && drive_upload(cpu, m)) {
         CHECK_EQ(m->n_unused, 0);
         int n = 0;
-        for (const char *at = buf_text(&text); (at = greedy_next(&g, at));) {
+        for (const char *at = buf_text(&text); n < n_texts && (at = greedy_next(&g, at));) {
             if (strcmp(g.model, name)) continue;
-            if (n++ < n_lines) by_references(m, &g, g.n_prompt + n_tokens);
-            on_device(m, cpu, &g);
+            if (n++ == 0) by_references(m, &g, g.n_prompt + n_tokens);
+            on_device(m, cpu, &g, g.n_prompt + n_tokens);
         }
-        CHECK_EQ(n, 3);
+        CHECK_EQ(n, n_texts);
         drive_release(cpu, m);
     }
     model_close(m);
@@ -112,7 +113,7 @@ static void check_model(const char *name, int n_lines, int n_tokens)
 
 TEST(smollm2_continues_as_transformers_does)
 {
-    check_model("smollm2-135m-instruct-q4_1.gguf", 2, 12);
+    check_model("smollm2-135m-instruct-q4_1.gguf", 3, 12);
 }
 
 TEST(gemma3_270m_continues_as_transformers_does)

@@ -51,18 +51,19 @@ static void add_tensor(struct gguf_writer *w, const struct tensor *t, const char
                                               .n_dims = t->out ? 2 : 1, .type = t->type, .data = *data });
 }
 
-static void add_keys(struct gguf_writer *w)
+static void add_keys(struct gguf_writer *w, const char *last_token)
 {
     struct toy *toy = toy_new("gpt2", "gpt-2");
     toy_token(toy, str_of("<|im_start|>"), TOKEN_CONTROL, 0);
     toy_token(toy, str_of("<|im_end|>"), TOKEN_CONTROL, 0);
-    toy_token(toy, str_of("th"), TOKEN_NORMAL, 0);
+    toy_token(toy, str_of(last_token), TOKEN_NORMAL, 0);
     for (int i = (int)toy->source.n_tokens; i < TINY_VOCAB; i++) {
         char name[24];
         snprintf(name, sizeof name, "[PAD%d]", i);
         toy_token(toy, str_of(name), TOKEN_UNUSED, 0);
     }
-    toy_merge(toy, str_of("t"), str_of("h"));
+    char left[2] = { last_token[0], 0 };
+    toy_merge(toy, str_of(left), str_of(last_token + 1));
     gguf_add_text(w, "general.architecture", str_of("llama"));
     gguf_add_u32(w, "llama.block_count", LAYERS);
     gguf_add_u32(w, "llama.context_length", TINY_CONTEXT);
@@ -81,16 +82,13 @@ static void add_keys(struct gguf_writer *w)
     toy_free(toy);
 }
 
-const char *tiny_model(void)
+static luce_status write_model(const char *path, const char *last_token, luce_error *err)
 {
-    static char path[512];
-    if (*path) return path;
     enum { N_LAYER = COUNT(of_layer), N_MODEL = COUNT(of_model), N = LAYERS * N_LAYER + N_MODEL };
     uint8_t *data[N] = { 0 };
     int n = 0;
     struct gguf_writer w = { 0 };
-    luce_error err = { 0 };
-    add_keys(&w);
+    add_keys(&w, last_token);
     for (int i = 0; i < N_MODEL; i++) add_tensor(&w, &of_model[i], "", &data[n++]);
     for (int l = 0; l < LAYERS; l++)
         for (int i = 0; i < N_LAYER; i++) {
@@ -98,11 +96,30 @@ const char *tiny_model(void)
             snprintf(prefix, sizeof prefix, "blk.%d.", l);
             add_tensor(&w, &of_layer[i], prefix, &data[n++]);
         }
-    snprintf(path, sizeof path, "%s", scratch("tiny.gguf"));
-    luce_status st = gguf_write(&w, path, &err);
-    CHECK_OK(st, err);
-    if (st) *path = '\0';
+    luce_status st = gguf_write(&w, path, err);
     gguf_writer_drop(&w);
     for (int i = 0; i < N; i++) mem_free(data[i]);
+    return st;
+}
+
+const char *tiny_model(void)
+{
+    static char path[512];
+    luce_error err = { 0 };
+    if (*path) return path;
+    snprintf(path, sizeof path, "%s", scratch("tiny.gguf"));
+    luce_status st = write_model(path, "th", &err);
+    CHECK_OK(st, err);
+    if (st) *path = '\0';
     return *path ? path : NULL;
+}
+
+const char *tiny_model_with(const char *text)
+{
+    static char path[512];
+    luce_error err = { 0 };
+    snprintf(path, sizeof path, "%s", scratch("tiny_with.gguf"));
+    luce_status st = write_model(path, text, &err);
+    CHECK_OK(st, err);
+    return st ? NULL : path;
 }

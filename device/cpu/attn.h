@@ -9,13 +9,15 @@
 
 enum { COLS = 16, SPLIT = 512 };
 
-struct attn_work {                      /* in the thread's scratch */
+enum { BLOCK = 4 };                     /* columns that share what is loaded */
+struct attn_work {                      /* in the thread's scratch; dims padded to whole lanes */
     float kt[CPU_HEAD_MAX * PAGE];      /* [dim][position] */
     float v[PAGE * CPU_HEAD_MAX];       /* [position][dim] */
+    float k[LANES * CPU_HEAD_MAX];      /* [position][dim] of 16 positions */
     float q[COLS * CPU_HEAD_MAX];       /* [column][dim] */
     float acc[COLS * CPU_HEAD_MAX];     /* of the split */
     float all[COLS * CPU_HEAD_MAX];     /* of the splits before */
-    float p[COLS * PAGE];
+    float p[BLOCK * PAGE];              /* scores, then weights */
     float top[COLS], sum[COLS], all_top[COLS], all_sum[COLS];
 };
 _Static_assert(sizeof(struct attn_work) <= CPU_SCRATCH, "fits the thread's scratch");
@@ -89,52 +91,138 @@ INLINE const uint8_t *find_position(const struct attn_unit *u, int row, int p, i
     return bank_of(u->cache, u->layer->kind, u->seq->slot);
 }
 
-/* Keys and values of the tile's positions in `need`, as row `row` sees them; zero elsewhere. */
-static void K(attn_load)(const struct attn_unit *u, struct attn_work *w, int row, int t, uint64_t need)
+INLINE int padded(int dim)
 {
-    int dim = u->a->head_dim;
-    uint64_t k_at = kv_k_at(u->layer, u->kv_head), v_at = kv_v_at(u->layer, u->kv_head);
-    for (int i = 0; i < PAGE; i++) {
-        float k[CPU_HEAD_MAX], *v = w->v + i * dim;
-        int place = 0;
-        const uint8_t *page = need >> i & 1 ? find_position(u, row, t + i, &place) : NULL;
-        if (page) {
-            kv_decode(u->layer->k_format, dim, page + k_at, place, k);
-            kv_decode(u->layer->v_format, dim, page + v_at, place, v);
-        } else {
-            memset(k, 0, (size_t)dim * sizeof *k);
-            memset(v, 0, (size_t)dim * sizeof *v);
+    return (dim + LANES - 1) / LANES * LANES;
+}
+
+/* Position pos of a head's block as kv_decode gives it, faster for whole lanes. */
+INLINE void decode_row(uint32_t format, int dim, const uint8_t *block, int pos, float *to)
+{
+    const uint8_t *at = block + (uint64_t)pos * kv_row_bytes(format, dim);
+    if (dim % GROUP || format == Q_Q4_0) {
+        kv_decode(format, dim, block, pos, to);
+        memset(to + dim, 0, (size_t)(padded(dim) - dim) * sizeof *to);
+    } else if (format == Q_F16) {
+        for (int d = 0; d < dim; d += LANES) v_store(to + d, v_from_f16(at + 2 * d));
+    } else if (format == Q_Q8_0) {
+        const uint8_t *scale = block + kv_scales_at(format, dim) + (size_t)pos * 2 * (size_t)(dim / GROUP);
+        for (int d = 0; d < dim; d += GROUP) {
+            uint16_t h;
+            memcpy(&h, scale + d / GROUP * 2, sizeof h);
+            v16 m = v_all(f16_to_f32(h));
+            v_store(to + d, v_mul(v_from_i8(at + d), m));
+            v_store(to + d + LANES, v_mul(v_from_i8(at + d + LANES), m));
         }
-        for (int d = 0; d < dim; d++) w->kt[d * PAGE + i] = k[d];
+    } else {
+        for (int d = 0; d < dim; d++) {
+            uint16_t h;
+            memcpy(&h, at + 2 * d, sizeof h);
+            to[d] = float_of((uint32_t)h << 16);
+        }
     }
 }
 
-INLINE void column_tile(const struct attn_unit *u, struct attn_work *w, int c, uint64_t see)
+/* Keys and values of the tile's positions in `need`, as row `row` sees them; zero elsewhere. */
+static void K(attn_load)(const struct attn_unit *u, struct attn_work *w, int row, int t, uint64_t need)
 {
-    if (!see) return;
-    int dim = u->a->head_dim;
-    const float *q = w->q + c * dim;
-    float *p = w->p + c * PAGE, *acc = w->acc + c * dim, s[PAGE] = { 0 };
-    for (int d = 0; d < dim; d++)
-        for (int i = 0; i < PAGE; i++) s[i] = fmaf(w->kt[d * PAGE + i], q[d], s[i]);
-    float top = w->top[c];
-    for (int i = 0; i < PAGE; i++) {
-        s[i] *= u->a->scale;
-        if (u->a->softcap != 0.0f) s[i] = u->a->softcap * tanh_f32(s[i] / u->a->softcap);
-        if (see >> i & 1) top = !(s[i] <= top) ? s[i] : top;
+    int dim = u->a->head_dim, wide = padded(dim);
+    uint64_t k_at = kv_k_at(u->layer, u->kv_head), v_at = kv_v_at(u->layer, u->kv_head);
+    for (int from = 0; from < PAGE; from += LANES) {
+        for (int i = 0; i < LANES; i++) {
+            float *k = w->k + i * wide, *v = w->v + (from + i) * wide;
+            int place = 0;
+            const uint8_t *page = need >> (from + i) & 1 ? find_position(u, row, t + from + i, &place) : NULL;
+            if (page) {
+                decode_row(u->layer->k_format, dim, page + k_at, place, k);
+                decode_row(u->layer->v_format, dim, page + v_at, place, v);
+            } else {
+                memset(k, 0, (size_t)wide * sizeof *k);
+                memset(v, 0, (size_t)wide * sizeof *v);
+            }
+        }
+        for (int d = 0; d < wide; d += LANES) v_transpose(w->k + d, wide, w->kt + d * PAGE + from, PAGE);
     }
-    float lanes[LANES] = { 0 };
-    for (int i = 0; i < PAGE; i++) {
-        float e = exp_f32(s[i] - top);
-        p[i] = see >> i & 1 ? e : 0.0f;
+}
+
+/* Scores of m columns from c on with the tile's positions, into w->p. m is a constant. */
+INLINE void block_scores(struct attn_work *w, int c, int m, int dim, int wide)
+{
+    v16 s[BLOCK][PAGE / LANES];
+    for (int x = 0; x < m; x++)
+        for (int i = 0; i < PAGE / LANES; i++) s[x][i] = v_all(0.0f);
+    for (int d = 0; d < dim; d++) {
+        v16 k[PAGE / LANES];
+        for (int i = 0; i < PAGE / LANES; i++) k[i] = v_load(w->kt + d * PAGE + i * LANES);
+        for (int x = 0; x < m; x++) {
+            v16 q = v_all(w->q[(c + x) * wide + d]);
+            for (int i = 0; i < PAGE / LANES; i++) s[x][i] = v_fma(k[i], q, s[x][i]);
+        }
     }
+    for (int x = 0; x < m; x++)
+        for (int i = 0; i < PAGE / LANES; i++) v_store(w->p + x * PAGE + i * LANES, s[x][i]);
+}
+
+/* acc = acc * f and the tile's values by the weights in w->p, for m columns from c on. */
+INLINE void block_values(struct attn_work *w, int c, int m, const float *f, int wide)
+{
+    enum { SPAN = 4 };                      /* vectors of dims at a time */
+    for (int d = 0; d < wide; d += SPAN * LANES) {
+        int n = (wide - d) / LANES < SPAN ? (wide - d) / LANES : SPAN;
+        v16 acc[BLOCK][SPAN];
+        for (int x = 0; x < m; x++)
+            for (int j = 0; j < SPAN; j++)
+                acc[x][j] = j < n ? v_mul(v_load(w->acc + (c + x) * wide + d + j * LANES), v_all(f[x])) : v_all(0.0f);
+        if (n == SPAN) {
+            for (int i = 0; i < PAGE; i++) {
+                v16 v[SPAN];
+                for (int j = 0; j < SPAN; j++) v[j] = v_load(w->v + i * wide + d + j * LANES);
+                for (int x = 0; x < m; x++) {
+                    v16 p = v_all(w->p[x * PAGE + i]);
+                    for (int j = 0; j < SPAN; j++) acc[x][j] = v_fma(p, v[j], acc[x][j]);
+                }
+            }
+        } else {
+            for (int i = 0; i < PAGE; i++)
+                for (int x = 0; x < m; x++)
+                    for (int j = 0; j < SPAN; j++)
+                        if (j < n) acc[x][j] = v_fma(v_all(w->p[x * PAGE + i]), v_load(w->v + i * wide + d + j * LANES), acc[x][j]);
+        }
+        for (int x = 0; x < m; x++)
+            for (int j = 0; j < SPAN; j++)
+                if (j < n) v_store(w->acc + (c + x) * wide + d + j * LANES, acc[x][j]);
+    }
+}
+
+/* Turns the scores p of column c into weights; returns what the sums so far are multiplied by. */
+INLINE float column_softmax(const struct attn_unit *u, struct attn_work *w, int c, float *p, uint64_t see)
+{
+    float best[LANES], lanes[LANES] = { 0 }, old = w->top[c], top = old;
+    for (int i = 0; i < PAGE; i++) p[i] *= u->a->scale;
+    if (u->a->softcap != 0.0f)
+        for (int i = 0; i < PAGE; i++) p[i] = u->a->softcap * tanh_f32(p[i] / u->a->softcap);
+    if (see != ~0ull)
+        for (int i = 0; i < PAGE; i++) p[i] = see >> i & 1 ? p[i] : -INFINITY;
+    for (int l = 0; l < LANES; l++) best[l] = old;
+    for (int i = 0; i < PAGE; i++) best[i % LANES] = p[i] > best[i % LANES] ? p[i] : best[i % LANES];
+    for (int l = 0; l < LANES; l++) top = best[l] > top ? best[l] : top;
+    for (int i = 0; i < PAGE; i++) p[i] = exp_f32(p[i] - top);
+    if (see != ~0ull)
+        for (int i = 0; i < PAGE; i++) p[i] = see >> i & 1 ? p[i] : 0.0f;
     for (int i = 0; i < PAGE; i++) lanes[i % LANES] += p[i];
-    float f = exp_f32(w->top[c] - top);
+    float f = exp_f32(old - top);
     w->top[c] = top;
     w->sum[c] = w->sum[c] * f + tree_sum(lanes);
-    for (int d = 0; d < dim; d++) acc[d] *= f;
-    for (int i = 0; i < PAGE; i++)
-        for (int d = 0; d < dim; d++) acc[d] = fmaf(p[i], w->v[i * dim + d], acc[d]);
+    return f;
+}
+
+INLINE void block_tile(const struct attn_unit *u, struct attn_work *w, int c, int m, const uint64_t *see)
+{
+    int dim = u->a->head_dim, wide = padded(dim);
+    float f[BLOCK];
+    block_scores(w, c, m, dim, wide);
+    for (int x = 0; x < m; x++) f[x] = column_softmax(u, w, c + x, w->p + x * PAGE, see[c + x]);
+    block_values(w, c, m, f, wide);
 }
 
 static void K(attn_tile)(const struct attn_unit *u, struct attn_work *w, int t)
@@ -142,15 +230,19 @@ static void K(attn_tile)(const struct attn_unit *u, struct attn_work *w, int t)
     uint64_t see[COLS], any = 0;
     for (int c = 0; c < u->n; c++) any |= see[c] = visible_bits(u, c, t);
     if (!any) return;
-    if (u->chain || t + PAGE <= u->past) {
-        K(attn_load)(u, w, u->row[0], t, any);
-        for (int c = 0; c < u->n; c++) column_tile(u, w, c, see[c]);
+    if (!u->chain && t + PAGE > u->past) {
+        for (int c = 0; c < u->n; c++) {
+            if (!c || u->row[c] != u->row[c - 1]) K(attn_load)(u, w, u->row[c], t, see[c]);
+            if (see[c]) block_tile(u, w, c, 1, see);
+        }
         return;
     }
-    for (int c = 0; c < u->n; c++) {
-        if (!c || u->row[c] != u->row[c - 1]) K(attn_load)(u, w, u->row[c], t, see[c]);
-        column_tile(u, w, c, see[c]);
-    }
+    K(attn_load)(u, w, u->row[0], t, any);
+    int c = 0;
+    for (; u->n - c >= 4; c += 4) block_tile(u, w, c, 4, see);
+    if (u->n - c == 3) block_tile(u, w, c, 3, see);
+    if (u->n - c == 2) block_tile(u, w, c, 2, see);
+    if (u->n - c == 1) block_tile(u, w, c, 1, see);
 }
 
 /* all = all and the split's result, in this order. */
@@ -172,12 +264,11 @@ INLINE void write_out(float *o, float sum, const float *acc, int dim)
 
 static void K(attn_split)(const struct attn_unit *u, struct attn_work *w, int split)
 {
-    int dim = u->a->head_dim;
     for (int c = 0; c < u->n; c++) {
         w->top[c] = LOWEST;
         w->sum[c] = 0;
     }
-    memset(w->acc, 0, (size_t)(u->n * dim) * sizeof(float));
+    memset(w->acc, 0, (size_t)(u->n * padded(u->a->head_dim)) * sizeof(float));
     for (int t = split * SPLIT; t < (split + 1) * SPLIT; t += PAGE) K(attn_tile)(u, w, t);
 }
 
@@ -204,17 +295,17 @@ INLINE float *partial_at(const struct run *r, const struct attn_attr *a, int row
 static void K(attn_unit)(const struct run *r, const struct job *j, struct attn_unit *u, int split, int thread)
 {
     struct attn_work *w = (struct attn_work *)scratch_of(r, thread);
-    int dim = u->a->head_dim, from, to;
+    int dim = u->a->head_dim, wide = padded(dim), from, to;
     unit_splits(u, &from, &to);
     if (split >= 0 && (split < from || split >= to)) return;
     for (int c = 0; c < u->n; c++)
-        memcpy(w->q + c * dim, (const float *)j->in[0] + (int64_t)u->row[c] * j->cols + u->head[c] * dim,
+        memcpy(w->q + c * wide, (const float *)j->in[0] + (int64_t)u->row[c] * j->cols + u->head[c] * dim,
                (size_t)dim * sizeof(float));
     if (split >= 0) {
         K(attn_split)(u, w, split);
         for (int c = 0; c < u->n; c++) {
             float *at = partial_at(r, u->a, u->row[c], u->head[c], split);
-            memcpy(at, w->acc + c * dim, (size_t)dim * sizeof *at);
+            memcpy(at, w->acc + c * wide, (size_t)dim * sizeof *at);
             at[dim] = w->top[c];
             at[dim + 1] = w->sum[c];
         }
@@ -224,15 +315,15 @@ static void K(attn_unit)(const struct run *r, const struct job *j, struct attn_u
         w->all_top[c] = LOWEST;
         w->all_sum[c] = 0;
     }
-    memset(w->all, 0, (size_t)(u->n * dim) * sizeof(float));
+    memset(w->all, 0, (size_t)(u->n * wide) * sizeof(float));
     for (int s = from; s < to; s++) {
         K(attn_split)(u, w, s);
         for (int c = 0; c < u->n; c++)
-            fold(&w->all_top[c], &w->all_sum[c], w->all + c * dim, w->top[c], w->sum[c], w->acc + c * dim, dim);
+            fold(&w->all_top[c], &w->all_sum[c], w->all + c * wide, w->top[c], w->sum[c], w->acc + c * wide, dim);
     }
     for (int c = 0; c < u->n; c++)
         write_out((float *)j->out[0] + (int64_t)u->row[c] * j->out_cols + u->head[c] * dim, w->all_sum[c],
-                  w->all + c * dim, dim);
+                  w->all + c * wide, dim);
 }
 
 /* Folds the partial results of one row and head. */

@@ -15,6 +15,8 @@
  *    kernel of their own: acc = fma(w, x, acc).
  *  - Sums over a row (norms, softmax) run in 16 lanes that are combined as a fixed tree; exp is one
  *    polynomial. The compiler contracts nothing (-ffp-contract=off): a fused operation is written.
+ *  - Experts: a row's products are those of LINEAR whichever rows share the expert; its slots are added
+ *    in order, acc = acc + w y, the residual last.
  *  - Attention takes positions in tiles of 64, tiles in splits of 512, splits in order; a staged row
  *    stands where its position is. */
 #ifndef LUCE_DEVICE_CPU_CPU_H
@@ -28,7 +30,7 @@
 
 enum isa { ISA_PORTABLE, ISA_AVX2, ISA_AVX512, ISA_COUNT };
 enum { LANES = 16, GROUP = 32, GROUPS = 8, SUPER = GROUP * GROUPS };
-enum { CPU_HEAD_MAX = 512 };        /* largest head */
+enum { CPU_HEAD_MAX = 512, CPU_EXPERTS = 1 << 15 };     /* largest head; most experts */
 
 /* Forms in which products read their activations. */
 enum xkind { X_F32, X_BF16, X_Q8, X_COUNT };
@@ -139,6 +141,15 @@ struct rope_table {
     float *at;                      /* [row][pair][cos, sin] */
 };
 
+/* Which rows each expert works for, made once per ROUTE by job_group. A route is a row's slot: number
+ * row * used + slot. */
+struct routes {
+    int32_t *ends;                  /* [experts + 1]: sorted[ends[e] .. ends[e + 1] - 1] chose expert e */
+    int32_t *active;                /* the experts that some row chose */
+    int32_t *n_active;
+    int32_t *sorted;                /* routes by expert, then by number */
+};
+
 struct job {
     job_fn run;
     const struct call *call;        /* of the tape; NULL: made by the device */
@@ -150,6 +161,11 @@ struct job {
     void  *in[CALL_IN];
     void  *out[CALL_OUT];
     void  *x[X_COUNT];              /* in[0] in the forms that its products read */
+    int    times;                   /* rows that each row of in[0] counts for: slots; 0: 1 */
+    struct routes routes;           /* of the calls of experts */
+    enum xkind form;                /* that job_gather copies */
+    void  *gathered[X_COUNT];       /* x of all routes as sorted */
+    float *slots;                   /* MOE_DOWN: products of each route */
     const struct rope_table *rope;
     atomic_int *next;               /* the first piece of work that nobody has taken */
 };
@@ -190,6 +206,9 @@ struct program {
     struct rope_table *ropes;
     int n_ropes;
     void *x[X_COUNT];               /* the shared forms of activations */
+    void *gathered[X_COUNT];        /* those of the routes of experts, sorted */
+    int32_t *routes;                /* memory of struct routes */
+    float *slots;                   /* products of the routes before they are summed */
     float *partial;                 /* attention: [row][head][split][head_dim + 2] */
     int    n_splits;                /* in it; 0: splits are not spread over threads */
     bool uses[DOM_COUNT];           /* some value has rows of the domain */
@@ -207,6 +226,12 @@ static inline uint8_t *scratch_of(const struct run *r, int thread)
     return r->cpu->scratch[thread];
 }
 
+/* Rows of in[0] as products read them. */
+static inline int rows_of_job(const struct job *j, const struct run *r)
+{
+    return r->rows[j->rows] * (j->times ? j->times : 1);
+}
+
 /* The page that holds position pos of a slot in a kind, or NULL. */
 static inline uint8_t *page_of(const struct device_cache *c, int kind, int slot, int pos)
 {
@@ -219,10 +244,10 @@ static inline uint8_t *bank_of(const struct device_cache *c, int kind, int slot)
     return c->pool[kind] + (uint64_t)slot * c->layout->kind[kind].page_bytes;
 }
 
+/* Contracts as the functions of struct device_fns with these names (device/device.h). */
 luce_status cpu_upload(struct device *d, struct weight *w, luce_error *err);
 void cpu_release(struct device *d, struct weight *w);
 uint64_t cpu_weight_bytes(const struct device *d, const struct weight *w);
-
 luce_status cpu_cache_open(struct device *d, struct device_cache **out, const struct cache_params *p,
                            luce_error *err);
 void cpu_cache_close(struct device *d, struct device_cache *c);
@@ -230,9 +255,6 @@ luce_status cpu_page_read(struct device *d, struct device_cache *c, int kind, in
                           luce_error *err);
 luce_status cpu_page_write(struct device *d, struct device_cache *c, int kind, int page, const void *host,
                            luce_error *err);
-/* Checks and applies the step's page table edits. */
-luce_status cache_edit(struct device_cache *c, const struct step *s, luce_error *err);
-
 luce_status cpu_compile(struct device *d, struct program **out, const struct tape *t, const struct plan *p,
                         struct device_cache *c, luce_error *err);
 void cpu_program_close(struct device *d, struct program *p);
@@ -244,8 +266,16 @@ luce_status cpu_write(struct device *d, struct program *p, struct val v, int fir
                       const void *host, luce_error *err);
 luce_status cpu_measure(struct device *d, struct device_limits *out, luce_error *err);
 
+/* Checks and applies the step's page table edits. */
+luce_status cache_edit(struct device_cache *c, const struct step *s, luce_error *err);
+
 /* Jobs that the device makes for itself. */
 void job_rope_table(const struct job *j, const struct run *r, int thread);
 void job_linear(const struct job *j, const struct run *r, int thread);
+void job_group(const struct job *j, const struct run *r, int thread);
+void job_gather(const struct job *j, const struct run *r, int thread);
+void job_moe_glu(const struct job *j, const struct run *r, int thread);
+void job_moe_down(const struct job *j, const struct run *r, int thread);       /* into slots */
+void job_moe_sum(const struct job *j, const struct run *r, int thread);        /* the slots into the output */
 
 #endif

@@ -1,7 +1,5 @@
-/* device/cpu/kernels.c - the row of portable kernels, and the choice of kernels at open. */
-#include <strings.h>
-
-#include "base/mem.h"
+/* device/cpu/kernels.c - the op bodies in plain C, and that row of kernels. */
+#include "device/cpu/lanes_portable.h"
 #include "device/cpu/measure.h"
 #include "device/cpu/product.h"
 
@@ -20,73 +18,3 @@ const struct kernels kernels_portable = {
     .generic = product_blocks_portable, .f32 = { probe_f32_portable, PROBE_F32_OPS },
     .read = { read_portable },
 };
-
-static const struct kernels *const sets[] = {
-    &kernels_portable,
-#if defined(__x86_64__)
-    &kernels_avx2, &kernels_avx512,
-#endif
-};
-
-enum isa isa_here(void)
-{
-    enum isa best = ISA_PORTABLE;
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"))
-        best = ISA_AVX2;
-    if (best == ISA_AVX2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16") &&
-        __builtin_cpu_supports("avx512vbmi"))
-        best = ISA_AVX512;
-#endif
-    return best;
-}
-
-const char *isa_name(enum isa isa)
-{
-    for (size_t i = 0; i < COUNT(sets); i++)
-        if (sets[i]->isa == isa) return sets[i]->name;
-    return "?";
-}
-
-bool isa_named(const char *name, enum isa *out)
-{
-    for (size_t i = 0; i < COUNT(sets); i++)
-        if (!strcasecmp(sets[i]->name, name)) {
-            *out = sets[i]->isa;
-            return true;
-        }
-    return false;
-}
-
-void kernels_pick(struct kernels *out, enum isa isa)
-{
-    *out = kernels_portable;
-    for (size_t s = 1; s < COUNT(sets) && sets[s]->isa <= isa; s++) {
-        const struct kernels *k = sets[s];
-        out->isa = k->isa;
-        out->name = k->name;
-        for (int i = 0; i < OP_COUNT; i++)
-            if (k->op[i]) out->op[i] = k->op[i];
-        for (int i = 0; i < X_COUNT; i++)
-            if (k->quantise[i]) out->quantise[i] = k->quantise[i];
-        for (size_t i = 0; i < COUNT(k->product) && k->product[i].run; i++)
-            for (size_t o = 0; o < COUNT(out->product); o++)
-                if (out->product[o].id == k->product[i].id) out->product[o].run = k->product[i].run;
-        if (k->generic) out->generic = k->generic;
-        if (k->int8.run) out->int8 = k->int8;
-        if (k->bf16.run) out->bf16 = k->bf16;
-        if (k->f32.run) out->f32 = k->f32;
-        for (int i = 0; i < 3; i++)
-            if (k->read[i]) out->read[i] = k->read[i];
-    }
-}
-
-product_fn kernels_product(const struct kernels *k, uint32_t format)
-{
-    for (size_t i = 0; i < COUNT(k->product) && k->product[i].run; i++)
-        if (k->product[i].id == format) return k->product[i].run;
-    return k->generic;
-}

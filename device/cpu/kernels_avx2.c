@@ -1,4 +1,5 @@
 /* device/cpu/kernels_avx2.c - the op bodies for AVX2 and FMA, and that row of kernels. */
+#include "device/cpu/lanes_avx2.h"
 #include "device/cpu/measure.h"
 #include "device/cpu/product.h"
 

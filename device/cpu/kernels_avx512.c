@@ -1,4 +1,5 @@
 /* device/cpu/kernels_avx512.c - the op bodies for AVX-512 with VNNI and BF16, and that row of kernels. */
+#include "device/cpu/lanes_avx512.h"
 #include "device/cpu/measure.h"
 #include "device/cpu/product.h"
 
@@ -11,6 +12,7 @@ const struct kernels kernels_avx512 = {
 #define PRODUCT_ROW(name, format) { format, product_##name##_avx512 },
         INTEGER_FORMATS(PRODUCT_ROW)
 #undef PRODUCT_ROW
+        { Q_F32, product_f32_avx512 }, { Q_F16, product_f16_avx512 }, { Q_BF16, product_bf16_avx512 },
     },
     .int8 = { probe_int8_avx512, PROBE_INT8_OPS }, .bf16 = { probe_bf16_avx512, PROBE_BF16_OPS },
     .f32 = { probe_f32_avx512, PROBE_F32_OPS },

@@ -2,6 +2,8 @@
  * its sums: bias, softcap, residual.
  * Threads take pieces of about 64 KB of weights from a counter, so that a thread that the system holds
  * up delays nobody; within a piece the columns of a block stay in the cache while the strips pass. */
+#include <assert.h>
+
 #include "device/cpu/cpu.h"
 #include "device/cpu/vec.h"
 
@@ -68,8 +70,8 @@ static void do_piece(const struct job *j, const struct run *r, const struct part
 void job_linear(const struct job *j, const struct run *r, int thread)
 {
     const struct linear_attr *a = j->call->attr;
-    struct part part[3];
-    int first[4] = { 0 }, strips[3], at = 0;        /* first: piece number of each matrix */
+    struct part part[3] = { 0 };
+    int first[4] = { 0 }, strips[3] = { 0 }, at = 0;        /* first: piece number of each matrix */
     for (int i = 0; i < a->n_mat; i++) {
         const struct packed *w = packed_of(j->call->w[W_LINEAR_MAT + i]);
         part[i] = (struct part){ .w = w, .bias = vector_of(j->call->w[W_LINEAR_BIAS + i]), .out_at = at,
@@ -82,6 +84,7 @@ void job_linear(const struct job *j, const struct run *r, int thread)
     for (int piece; (piece = atomic_fetch_add_explicit(j->next, 1, memory_order_relaxed)) < first[a->n_mat];) {
         int m = 0;
         while (piece >= first[m + 1]) m++;
+        assert(part[m].w);
         int from = (piece - first[m]) * strips[m];
         int to = from + strips[m] < part[m].w->n_strips ? from + strips[m] : part[m].w->n_strips;
         do_piece(j, r, &part[m], from, to, thread);

@@ -9,6 +9,7 @@ enum { PROBE_VECTORS = 12 };            /* independent chains: more than latency
 enum { PROBE_F32_OPS = PROBE_VECTORS * 16 * 2, PROBE_BF16_OPS = PROBE_VECTORS * 32 * 2,
        PROBE_INT8_OPS = PROBE_VECTORS * 64 * 2 };
 
+/* Arithmetic of PROBE_*_OPS operations a round, and streaming reads of `bytes` (a multiple of 1024). */
 void probe_f32_portable(long rounds);
 void probe_f32_avx2(long rounds);
 void probe_int8_avx2(long rounds);

@@ -1,11 +1,11 @@
 /* device/cpu/product_avx512.c - strip products of the integer formats with AVX-512 VNNI.
  *
- * One VPDPBUSD multiplies 16 rows by 4 k of one column. A group of 32 k is unpacked to 8 vectors of
- * unsigned codes once for up to 8 columns, whose sums stay in registers; the offset of the codes is the
- * start value of the integer sum. Per group and column: 8 VPDPBUSD, a conversion, a product of scales, a
+ * One VPDPBUSD multiplies 16 rows by 4 k of one column; the offset of the codes is the start value of
+ * the integer sum. Per group of 32 k, strip and column: 8 VPDPBUSD, a conversion, a product of scales, a
  * fused multiply-add (and one more for formats with offsets).
- * For more than 8 columns a block of 256 k of two strips is unpacked into a panel in the first-level
- * cache, and 2 strips x 6 columns are multiplied at a time, so that a broadcast of x serves two strips.
+ * Up to 3 columns memory is the limit: one strip at a time, straight from the packed block. Beyond, two
+ * strips by up to 6 columns, so that a broadcast of x serves two strips and an unpacked code all
+ * columns; block of 256 k by block, with the sums of all columns in the first-level cache.
  * The order of sums is that of product.c: per group, upwards. */
 #include <immintrin.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { DIRECT_COLS = 8, PANEL_STRIPS = 2, PANEL_COLS = 6, AHEAD = 2048 };
+enum { DIRECT_COLS = 3, TILE_STRIPS = 2, TILE_COLS = 6, AHEAD = 16384 };
 
 /* What a group of a format looks like unpacked. */
 struct group {
@@ -257,22 +257,111 @@ INLINE void direct(uint32_t format, int cols, const struct product *p, const uin
     for (int c = 0; c < cols; c++) _mm512_storeu_ps(y + c * LANES, acc[c]);
 }
 
+struct tile {
+    int strips, cols;                   /* constants where it is used */
+    const uint8_t *const *strip;        /* codes of Q8_0 lie in the strip as they are used, */
+    struct group (*panel)[GROUPS];      /* other formats' in the panel */
+    const struct xblock *x;
+};
+
+/* Adds part h of group i (the 16s of Q6_K have a scale each, other formats one part). */
+INLINE void tile_part(uint32_t format, const struct tile *t, int i, int h, __m512 acc[TILE_STRIPS][TILE_COLS])
+{
+    __m512i sum[TILE_STRIPS][TILE_COLS];
+    int shift = bias_shift(format), parts = format == Q_Q6_K ? 2 : 1;
+    for (int c = 0; c < t->cols; c++) {
+        __m512i from = _mm512_setzero_si512();
+        if (parts == 2) from = _mm512_set1_epi32(t->x[c].half[2 * i + h] * -(1 << shift));
+        else if (shift >= 0) from = _mm512_slli_epi32(_mm512_set1_epi32(t->x[c].neg[i]), (unsigned)shift);
+        for (int s = 0; s < t->strips; s++) sum[s][c] = from;
+    }
+    for (int j = h * 8 / parts; j < (h + 1) * 8 / parts; j++) {
+        __m512i w[TILE_STRIPS];
+        for (int s = 0; s < t->strips; s++)
+            w[s] = format == Q_Q8_0 ? load(t->strip[s] + i * BYTES + j * VEC) : t->panel[s][i].w[j];
+        for (int c = 0; c < t->cols; c++) {
+            __m512i v = four_x(t->x[c].q + i * GROUP + 4 * j);
+            for (int s = 0; s < t->strips; s++) sum[s][c] = _mm512_dpbusd_epi32(sum[s][c], w[s], v);
+        }
+    }
+    for (int c = 0; c < t->cols; c++)
+        for (int s = 0; s < t->strips; s++) {
+            __m512 d = _mm512_mul_ps(t->panel[s][i].scale[h], _mm512_set1_ps(t->x[c].d[i]));
+            acc[s][c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[s][c]), d, acc[s][c]);
+            if (!has_offset(format)) continue;
+            acc[s][c] = _mm512_fmadd_ps(t->panel[s][i].offset, _mm512_set1_ps(t->x[c].s[i]), acc[s][c]);
+        }
+}
+
+/* One block of n groups of k. y: [strip][column][lane], one strip's columns `stride` floats after the
+ * other's. */
+INLINE void tile(uint32_t format, const struct tile *t, int n, float *y, size_t stride)
+{
+    __m512 acc[TILE_STRIPS][TILE_COLS];
+    for (int s = 0; s < t->strips; s++)
+        for (int c = 0; c < t->cols; c++) acc[s][c] = _mm512_loadu_ps(y + (size_t)s * stride + c * LANES);
+    for (int i = 0; i < n; i++)
+        for (int h = 0; h < (format == Q_Q6_K ? 2 : 1); h++) tile_part(format, t, i, h, acc);
+    for (int s = 0; s < t->strips; s++)
+        for (int c = 0; c < t->cols; c++) _mm512_storeu_ps(y + (size_t)s * stride + c * LANES, acc[s][c]);
+}
+
+/* Many columns: block of k by block, so that weights come from memory once and are unpacked once; all
+ * columns in tiles. */
+INLINE void many(uint32_t format, int strips, const struct product *p, const uint8_t *first, float *y)
+{
+    struct group panel[TILE_STRIPS][GROUPS];
+    int64_t in = p->w->in;
+    const struct xblock *x = (const struct xblock *)p->x + p->first_col;
+    size_t stride = (size_t)p->n_cols * LANES;
+    int tiles = (p->n_cols + TILE_COLS - 1) / TILE_COLS;
+    const uint8_t *strip[TILE_STRIPS] = { first, first + (strips - 1) * p->w->strip_bytes };
+    memset(y, 0, (size_t)strips * stride * sizeof *y);
+    for (int64_t k = 0; k < in; k += SUPER, x += p->n_rows) {
+        int n = in - k < SUPER ? (int)(in - k) / GROUP : GROUPS, c = 0;
+        size_t bytes = block_bytes(format, n);
+        int lines = ((int)bytes / VEC + tiles) / tiles;     /* of each strip's next block, a tile */
+        for (int s = 0; s < strips; s++)
+            for (int i = 0; i < n; i++)
+                if (format == Q_Q8_0) panel[s][i].scale[0] = load_f16(strip[s] + n * BYTES + i * F16S);
+                else unpack(format, strip[s], n, i, &panel[s][i]);
+        for (int t = 0; t < tiles; t++) {
+            int cols = (p->n_cols - c + tiles - t - 1) / (tiles - t);
+            for (int s = 0; s < strips; s++) prefetch(strip[s] + bytes + (size_t)(t * lines) * VEC, lines);
+            struct tile it = { strips, cols, strip, panel, x + c };
+            float *at = y + c * LANES;
+            switch (cols) {
+            case 1: it.cols = 1, tile(format, &it, n, at, stride); break;
+            case 2: it.cols = 2, tile(format, &it, n, at, stride); break;
+            case 3: it.cols = 3, tile(format, &it, n, at, stride); break;
+            case 4: it.cols = 4, tile(format, &it, n, at, stride); break;
+            case 5: it.cols = 5, tile(format, &it, n, at, stride); break;
+            default: it.cols = 6, tile(format, &it, n, at, stride); break;
+            }
+            c += cols;
+        }
+        for (int s = 0; s < strips; s++) strip[s] += bytes;
+    }
+}
+
 INLINE void product(uint32_t format, const struct product *p)
 {
-    for (int s = 0; s < p->n_strips; s++) {
+    size_t each = (size_t)p->n_cols * LANES;
+    for (int s = 0; s < p->n_strips;) {
         const uint8_t *strip = p->strip + (size_t)s * p->w->strip_bytes;
-        float *y = p->y + (size_t)s * (size_t)p->n_cols * LANES;
-        for (int c = 0; c < p->n_cols; c += DIRECT_COLS, y += DIRECT_COLS * LANES)
-            switch (p->n_cols - c) {
-            case 1: direct(format, 1, p, strip, c, y); break;
-            case 2: direct(format, 2, p, strip, c, y); break;
-            case 3: direct(format, 3, p, strip, c, y); break;
-            case 4: direct(format, 4, p, strip, c, y); break;
-            case 5: direct(format, 5, p, strip, c, y); break;
-            case 6: direct(format, 6, p, strip, c, y); break;
-            case 7: direct(format, 7, p, strip, c, y); break;
-            default: direct(format, 8, p, strip, c, y); break;
-            }
+        float *y = p->y + (size_t)s * each;
+        if (p->n_cols > DIRECT_COLS && p->n_strips - s >= TILE_STRIPS) {
+            many(format, TILE_STRIPS, p, strip, y);
+            s += TILE_STRIPS;
+            continue;
+        }
+        s++;
+        switch (p->n_cols) {
+        case 1: direct(format, 1, p, strip, 0, y); break;
+        case 2: direct(format, 2, p, strip, 0, y); break;
+        case 3: direct(format, 3, p, strip, 0, y); break;
+        default: many(format, 1, p, strip, y); break;
+        }
     }
 }
 

@@ -17,6 +17,8 @@ struct build {
     int n_jobs, n_ropes;
     size_t x_bytes[X_COUNT], partial_bytes, rope_bytes;
     int x_holds[X_COUNT];               /* id of the value whose form is in the shared buffer */
+    size_t routes_bytes, gathered_bytes[X_COUNT], slots_bytes;
+    int routes_of;                      /* id of the indices whose routes are there */
 };
 
 static int rows_of(const struct build *b, enum domain d)
@@ -53,27 +55,81 @@ static struct job job_of(const struct build *b, const struct call *c, int index)
     return j;
 }
 
-/* The forms of the input that the call's matrices read, each made unless it is there already. */
-static void add_forms(struct build *b, struct job *j)
+/* Bytes of rows of cols activations in a form. */
+static size_t form_bytes(enum xkind kind, size_t rows, size_t cols)
 {
-    const struct linear_attr *a = j->call->attr;
+    if (kind == X_Q8) return rows * ((cols + SUPER - 1) / SUPER) * sizeof(struct xblock);
+    return rows * (kind == X_BF16 ? (cols + 1) / 2 : cols) * 4;
+}
+
+static void grow(size_t *bytes, size_t need)
+{
+    if (need > *bytes) *bytes = need;
+}
+
+/* The forms of the input that the call's first n_mat weights read, each made unless it is there already. */
+static void add_forms(struct build *b, struct job *j, int n_mat)
+{
     int id = j->call->in[0].id;
     j->x[X_F32] = j->in[0];
-    for (int i = 0; i < a->n_mat; i++) {
-        enum xkind kind = packed_of(j->call->w[W_LINEAR_MAT + i])->strips_as->x;
+    for (int i = 0; i < n_mat; i++) {
+        enum xkind kind = packed_of(j->call->w[i])->strips_as->x;
         if (kind == X_F32) continue;
         j->x[kind] = b->p->x[kind];
         if (b->x_holds[kind] == id) continue;
         b->x_holds[kind] = id;
-        size_t rows = (size_t)rows_of(b, j->rows), cols = (size_t)j->cols;
-        size_t bytes = kind == X_Q8 ? rows * ((cols + SUPER - 1) / SUPER) * sizeof(struct xblock)
-                                    : rows * ((cols + 1) / 2) * 4;
-        if (bytes > b->x_bytes[kind]) b->x_bytes[kind] = bytes;
+        size_t rows = (size_t)rows_of(b, j->rows) * (size_t)(j->times ? j->times : 1);
+        grow(&b->x_bytes[kind], form_bytes(kind, rows, (size_t)j->cols));
         struct job q = *j;
         q.run = b->cpu->kernels.quantise[kind];
         q.last = false;
         add_job(b, q);
     }
+}
+
+/* Groups rows by expert, unless that is done; makes the forms of x and gathers them; then the products. */
+static void add_experts(struct build *b, struct job *j)
+{
+    const struct moe_attr *a = j->call->attr;
+    bool down = j->call->op == OP_MOE_DOWN;
+    size_t n = (size_t)rows_of(b, j->rows) * (size_t)a->used, experts = (size_t)a->experts;
+    grow(&b->routes_bytes, (2 * experts + 2 + n) * sizeof(int32_t));
+    int32_t *at = b->p->routes;
+    j->routes = at ? (struct routes){ at + 1, at + experts + 2, at, at + 2 * experts + 2 } : (struct routes){ 0 };
+    if (b->routes_of != j->call->in[1].id) {
+        struct job group = *j;
+        group.run = job_group;
+        group.last = false;
+        add_job(b, group);
+        b->routes_of = j->call->in[1].id;
+    }
+    j->times = down ? a->used : 1;
+    if (down) j->cols /= a->used;
+    add_forms(b, j, j->call->n_w);
+    for (enum xkind k = 0; k < X_COUNT; k++) {
+        bool reads = false;
+        for (int i = 0; i < j->call->n_w; i++) reads = reads || packed_of(j->call->w[i])->strips_as->x == k;
+        if (!reads) continue;
+        grow(&b->gathered_bytes[k], form_bytes(k, n, (size_t)j->cols));
+        j->gathered[k] = b->p->gathered[k];
+        struct job gather = *j;
+        gather.run = job_gather;
+        gather.form = k;
+        gather.last = false;
+        add_job(b, gather);
+    }
+    if (!down) {
+        add_job(b, *j);
+        return;
+    }
+    memset(b->x_holds, 0, sizeof b->x_holds);       /* x stands there slot by slot, not row by row */
+    grow(&b->slots_bytes, n * (size_t)j->out_cols * sizeof(float));
+    j->slots = b->p->slots;
+    struct job products = *j;
+    products.last = false;
+    add_job(b, products);
+    j->run = job_moe_sum;
+    add_job(b, *j);
 }
 
 /* The table of angles for a call's frequencies, made at the start of the program. */
@@ -107,21 +163,23 @@ static void add_ropes(struct build *b)
 static void add_calls(struct build *b)
 {
     b->n_jobs = 0;
+    b->routes_of = 0;
     memset(b->x_holds, 0, sizeof b->x_holds);
     for (int i = 0; i < b->n_ropes; i++)
         add_job(b, (struct job){ .run = job_rope_table, .index = -1, .rope = &b->p->ropes[i] });
     for (int i = 0; i < b->t->n_calls; i++) {
         const struct call *c = &b->t->calls[i];
         struct job j = job_of(b, c, i);
-        if (c->op == OP_LINEAR) add_forms(b, &j);
+        if (c->op == OP_LINEAR) add_forms(b, &j, ((const struct linear_attr *)c->attr)->n_mat);
         if (c->op == OP_ROPE_KV) j.rope = rope_for(b, c);
         if (c->op == OP_ATTN && b->p->n_splits) {
             const struct attn_attr *a = c->attr;
             size_t bytes = (size_t)rows_of(b, DOM_ROWS) * (size_t)a->heads * (size_t)b->p->n_splits *
                            (size_t)(a->head_dim + 2) * sizeof(float);
-            if (bytes > b->partial_bytes) b->partial_bytes = bytes;
+            grow(&b->partial_bytes, bytes);
         }
-        add_job(b, j);
+        if (c->op == OP_MOE_GLU || c->op == OP_MOE_DOWN) add_experts(b, &j);
+        else add_job(b, j);
     }
 }
 
@@ -169,16 +227,25 @@ static uint8_t *share_block(struct device_cache *c, size_t bytes)
 static bool place(struct build *b)
 {
     struct program *p = b->p;
-    size_t at = rounded(p->plan->bytes), x_at[X_COUNT];
+    size_t at = rounded(p->plan->bytes), x_at[X_COUNT], gathered_at[X_COUNT];
     for (int k = 0; k < X_COUNT; k++) {
         x_at[k] = at;
         at += rounded(b->x_bytes[k]);
+        gathered_at[k] = at;
+        at += rounded(b->gathered_bytes[k]);
     }
+    size_t routes = at, slots = routes + rounded(b->routes_bytes);
+    at = slots + rounded(b->slots_bytes);
     size_t partial = at, ropes = partial + rounded(b->partial_bytes);
     size_t all = ropes + b->rope_bytes + ALIGN;
     p->memory = p->cache ? share_block(p->cache, all) : mem_aligned(all, ALIGN);
     if (!p->memory) return false;
-    for (int k = 0; k < X_COUNT; k++) p->x[k] = p->memory + x_at[k];
+    for (int k = 0; k < X_COUNT; k++) {
+        p->x[k] = p->memory + x_at[k];
+        p->gathered[k] = p->memory + gathered_at[k];
+    }
+    p->routes = (int32_t *)(void *)(p->memory + routes);
+    p->slots = (float *)(void *)(p->memory + slots);
     p->partial = (float *)(p->memory + partial);
     for (int i = 0; i < b->n_ropes; i++) {
         p->ropes[i].at = (float *)(p->memory + ropes);

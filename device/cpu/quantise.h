@@ -32,7 +32,7 @@ INLINE void quantise_group(const float *x, struct xblock *b, int g)
 
 static void K(quantise_q8)(const struct job *j, const struct run *r, int thread)
 {
-    int rows = r->rows[j->rows], blocks = (j->cols + SUPER - 1) / SUPER;
+    int rows = rows_of_job(j, r), blocks = (j->cols + SUPER - 1) / SUPER;
     int64_t from, to;
     pool_share((int64_t)rows * blocks, thread, r->n_threads, &from, &to);
     for (int64_t i = from; i < to; i++) {
@@ -49,7 +49,7 @@ static void K(quantise_bf16)(const struct job *j, const struct run *r, int threa
 {
     int wide = (j->cols + 1) / 2 * 2;
     int64_t from, to;
-    pool_share(r->rows[j->rows], thread, r->n_threads, &from, &to);
+    pool_share(rows_of_job(j, r), thread, r->n_threads, &from, &to);
     for (int64_t row = from; row < to; row++) {
         const float *x = (const float *)j->in[0] + row * j->cols;
         uint16_t *y = (uint16_t *)j->x[X_BF16] + row * wide;

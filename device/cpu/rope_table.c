@@ -11,7 +11,8 @@ void job_rope_table(const struct job *j, const struct run *r, int thread)
     int64_t from, to;
     pool_share((int64_t)r->rows[DOM_ROWS] * t->pairs, thread, r->n_threads, &from, &to);
     for (int64_t i = from; i < to; i++) {
-        float angle = (float)r->step->row[i / t->pairs].rope[0] * freq[i % t->pairs];
+        const struct step_row *row = &r->step->row[i / t->pairs];
+        float angle = (float)row->rope[0] * freq[i % t->pairs];
         t->at[2 * i] = cosf(angle) * t->magnitude;
         t->at[2 * i + 1] = sinf(angle) * t->magnitude;
     }

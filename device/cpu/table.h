@@ -1,11 +1,12 @@
 /* device/cpu/table.h - the op bodies and the row of one instruction set. The including file defines
- * K(name), the suffix of its functions. */
+ * K(name), the suffix of its functions, and includes the lanes of its instruction set. */
 #include "device/cpu/vec.h"
 
 #include "device/cpu/norm.h"
 #include "device/cpu/gate.h"
 #include "device/cpu/quantise.h"
 #include "device/cpu/rows.h"
+#include "device/cpu/route.h"
 #include "device/cpu/rope_kv.h"
 #include "device/cpu/attn.h"
 
@@ -13,6 +14,7 @@
     {                                                                                     \
         [OP_EMBED] = K(embed), [OP_NORM] = K(norm), [OP_LINEAR] = job_linear,             \
         [OP_GATE] = K(gate), [OP_ROPE_KV] = K(rope_kv), [OP_ATTN] = K(attn),              \
+        [OP_ROUTE] = K(route), [OP_MOE_GLU] = job_moe_glu, [OP_MOE_DOWN] = job_moe_down,    \
         [OP_TAKE] = K(take), [OP_ADD] = K(add), [OP_ARGMAX] = K(argmax),                  \
     }
 #define QUANTISE_KERNELS { [X_BF16] = K(quantise_bf16), [X_Q8] = K(quantise_q8) }

@@ -4,13 +4,16 @@
  * Mapping: a strip is 128 rows; a unit is one strip times 64 columns; the units, strip after strip, are
  * cut into one contiguous range a block (one block a multiprocessor), so every block reads the same
  * number of consecutive bytes. In a block, warp (rw, kw) multiplies rows 32 rw .. of the units u with
- * u % KWARPS == kw: its tiles come through its own ring in shared memory (bulk copies, STAGES ahead,
- * started before the wait for the kernel before), activations in B-fragment order from shared memory.
+ * u % KWARPS == kw: its tiles come through its own ring in shared memory (asynchronous copies, STAGES
+ * ahead, started before the wait for the kernel before), activations in B-fragment order from shared
+ * memory.
  * Order of the sum of one output: per kw over ascending u (k ascending within a tile by the matrix
  * instruction), then kw ascending, then blocks ascending. It depends on the weight's shape, its format
  * and the number of multiprocessors alone: never on the width, on other rows, or on timing.
- * Strips that several blocks share: each writes its part to scratch, the last to arrive sums all parts
- * in order. */
+ * Strips that several blocks share: every block but the first writes its part to scratch, each value
+ * beside a tag of this launch, in one 8-byte store; the first block, which comes to the strip at the end
+ * of its range, reads until it sees the tags and sums in order. No fences: a value and its tag arrive
+ * together. All blocks run at once (one a multiprocessor), so nobody waits for a block not started. */
 #ifndef LUCE_DEVICE_GPU_LINEAR_NARROW_CUH
 #define LUCE_DEVICE_GPU_LINEAR_NARROW_CUH
 
@@ -26,6 +29,19 @@ __host__ __device__ inline uint64_t x_at(int n, int k, int nt)
     return (uint64_t)(k / 64) * nt * X_CHUNK + n / 8 * X_CHUNK + s / 2 * 512 + lane * 16 + s % 2 * 8 + r * 4 + e * 2;
 }
 
+enum { CALLS_MAX = 1024 };
+__device__ inline void put_tagged(uint64_t *p, float value, uint32_t tag)
+{
+    uint64_t both_ = (uint64_t)tag << 32 | __float_as_uint(value);
+    asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(p), "l"(both_) : "memory");
+}
+__device__ inline uint64_t get_tagged(const uint64_t *p)
+{
+    uint64_t both_;
+    asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(both_) : "l"(p) : "memory");
+    return both_;
+}
+
 enum epilogue { EPI_STORE, EPI_GLU_SILU, EPI_GLU_GELU };
 
 struct linear_args {
@@ -35,16 +51,15 @@ struct linear_args {
     uint8_t *y_frag;            /* activations of the next product (B-fragment order), or NULL */
     const float *residual;      /* [n][y_stride], or NULL */
     const float *bias;          /* [rows], or NULL */
-    float *parts;               /* scratch of shared strips */
-    uint32_t *arrived;          /* a counter per (strip, rw), 0 between launches */
+    uint64_t *parts;            /* scratch of shared strips: (value, tag) */
+    const uint32_t *serial;     /* number of the step, on the device */
+    uint32_t call;              /* of this product in its program, below CALLS_MAX */
     const int32_t *n_rows;      /* rows of the step in use */
     int n_chunks, n_strips;     /* columns / 64, rows / 128, rounded up */
     int out_rows, y_stride;     /* rows of the output that exist */
     float unit;                 /* undoes the weights' power of two */
     float softcap;
     float frag_scale;           /* power of two applied to y_frag */
-    const uint8_t *next;        /* what the next product will read: its first bytes go to L2 */
-    uint32_t next_bytes;        /* a block */
 };
 
 __device__ inline float act_silu(float x)
@@ -67,77 +82,149 @@ __host__ __device__ inline int unit_block(int u, int n, int units)
     return (int)((((int64_t)u + 1) * n - 1) / units);
 }
 
-/* Shared memory of a launch: barriers, table, rings, activations (panel), reduction. */
+/* Shared memory of a launch: table, rings, reduction, activations (panel). */
 template <class F, int NT> struct linear_shape {
     enum {
-        WARPS = ROW_WARPS * F::KWARPS,          /* that multiply; one more feeds the ring */
-        THREADS = (WARPS + 1) * WARP,
-        UNIT = ROW_WARPS * F::TILE,
-        STAGES = 72 * 1024 / UNIT,              /* units in flight */
-        RING = STAGES * UNIT,
-        /* One row tile at a time: [kw][rw][register][lane] */
-        REDUCE = F::KWARPS * ROW_WARPS * NT * 4 * WARP * 4,
-        HEAD = 1024,            /* barriers */
-        FIXED = HEAD + RING + REDUCE + F::LUT,
+        WARPS = ROW_WARPS * F::KWARPS,
+        THREADS = WARPS * WARP,
+        STAGES = 80 * 1024 / (WARPS * F::TILE) < 2 ? 2 : 80 * 1024 / (WARPS * F::TILE),
+        RING = WARPS * STAGES * F::TILE,
+        /* [rw][kw][register][lane] */
+        JOINED = NT < 2 ? NT : 2,               /* column tiles that are summed at a time */
+        REDUCE = F::KWARPS * ROW_WARPS * JOINED * 4 * WARP * 4,
+        FIXED = RING + REDUCE + F::LUT + 128,
         LIMIT = 227 * 1024,
         PANEL = (LIMIT - FIXED) / (NT * X_CHUNK),       /* chunks of activations that fit */
     };
 };
 
+/* A tile's k-steps 2 H and 2 H + 1 with all columns. */
+template <class F, int NT, int H>
+__device__ inline void multiply(float acc[2][NT][4], const typename F::regs &regs, const uint4 *b)
+{
+    uint32_t f[2][2][4];
+    F::template frag<0, 2 * H>(regs, f[0][0]), F::template frag<0, 2 * H + 1>(regs, f[0][1]);
+    F::template frag<1, 2 * H>(regs, f[1][0]), F::template frag<1, 2 * H + 1>(regs, f[1][1]);
+#pragma unroll
+    for (int j = 0; j < NT; j++) {
+        uint4 x = b[j * 64 + H * 32];
+        mma_f16(acc[0][j], f[0][0], x.x, x.y);
+        mma_f16(acc[1][j], f[1][0], x.x, x.y);
+        mma_f16(acc[0][j], f[0][1], x.z, x.w);
+        mma_f16(acc[1][j], f[1][1], x.z, x.w);
+    }
+}
+/* The same for one k-step: half the registers, for many columns. */
+template <class F, int NT, int S>
+__device__ inline void multiply_step(float acc[2][NT][4], const typename F::regs &regs, const uint4 *b)
+{
+    uint32_t f[2][4];
+    F::template frag<0, S>(regs, f[0]), F::template frag<1, S>(regs, f[1]);
+#pragma unroll
+    for (int j = 0; j < NT; j++) {
+        uint2 x = ((const uint2 *)(b + j * 64 + S / 2 * 32))[S % 2];
+        mma_f16(acc[0][j], f[0], x.x, x.y);
+        mma_f16(acc[1][j], f[1], x.x, x.y);
+    }
+}
+
+#ifdef STUDY_TIMES
+__device__ long long study_times[8][1024];
+#define TIME(i) do { if (threadIdx.x == 0) { long long t_; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t_)); study_times[i][blockIdx.x] = t_; } } while (0)
+#else
+#define TIME(i)
+#endif
 template <class F, int NT, int EPI>
 __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow(linear_args a)
 {
     typedef linear_shape<F, NT> shape;
     extern __shared__ __align__(1024) uint8_t shared[];
-    /* The table, when there is one, comes first: its 32 KB must not cross a 32 KB border. */
     uint32_t *lut = (uint32_t *)shared;
-    uint8_t *ring_all = shared + F::LUT, *reduce_all = ring_all + shape::RING;
-    uint64_t *bars = (uint64_t *)(reduce_all + shape::REDUCE);
-    uint8_t *panel = (uint8_t *)bars + shape::HEAD;
+    uint64_t *bar = (uint64_t *)(shared + F::LUT + shape::RING);
+    uint8_t *reduce_all = (uint8_t *)bar + 128, *panels = reduce_all + shape::REDUCE;
 
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const int rw = warp % ROW_WARPS, kw = warp / ROW_WARPS;
     const int units = a.n_strips * a.n_chunks;
     const int u0 = unit_begin(blockIdx.x, gridDim.x, units), u1 = unit_begin(blockIdx.x + 1, gridDim.x, units);
-    uint64_t *full = bars + 2, *empty = full + shape::STAGES;
+    uint8_t *ring = shared + F::LUT + warp * shape::STAGES * F::TILE;
+    const int first = u0 + ((kw - u0) % F::KWARPS + F::KWARPS) % F::KWARPS;
+    int mine = first, slot = 0; /* this warp's next unit, and where its tile lies */
 
+    /* Fetches this warp's next tile into ring slot `to`: one group a call, empty past the end, so that
+     * counting groups counts tiles. */
+    const uint8_t *from = a.tiles + ((uint64_t)first * ROW_WARPS + rw) * F::TILE + lane * 16;
+    uint32_t to_fetch = u1 > first ? (u1 - first + F::KWARPS - 1) / F::KWARPS : 0;
+    auto fetch = [&](int to) {
+        uint8_t *at = ring + to * F::TILE + lane * 16;
+        if (to_fetch > 0) {
+#pragma unroll
+            for (int i = 0; i < F::TILE; i += WARP * 16)
+                if (i + WARP * 16 <= F::TILE || lane * 16 < F::TILE - i) copy16(at + i, from + i);
+            from += F::KWARPS * ROW_WARPS * F::TILE;
+            to_fetch--;
+        }
+        copy_commit();
+    };
+    auto advance = [&]() { slot = slot + 1 < shape::STAGES ? slot + 1 : 0; };
+    /* The next tile into registers; the one that takes its place is fetched. */
+    auto take = [&](typename F::regs &to) {
+        copy_wait<shape::STAGES - 1>();
+        __syncwarp();
+        F::load(to, ring + slot * F::TILE, lane);
+        __syncwarp();
+        fetch(slot);
+        advance();
+    };
+    TIME(0);
     if (threadIdx.x == 0) {
-        bar_init(&bars[0], 1);
-        for (int i = 0; i < shape::STAGES; i++) bar_init(&full[i], 1), bar_init(&empty[i], ROW_WARPS);
+        bar_init(&bar[0], 1), bar_init(&bar[1], 1);
         bar_fence();
     }
-    __syncthreads();
+    /* Weights do not depend on the kernel before: start the ring now. */
+    for (int i = 0; i < shape::STAGES; i++) fetch(i);
     launch_dependents();
-    if (warp == shape::WARPS) {         /* the feeder: weights do not depend on the kernel before */
-        if (lane == 0) {
-            for (int u = u0; u < u1; u++) {
-                const int slot = (u - u0) % shape::STAGES, turn = (u - u0) / shape::STAGES;
-                if (turn > 0) bar_wait(&empty[slot], (turn - 1) & 1);
-                bar_expect(&full[slot], shape::UNIT);
-                bulk_load(ring_all + slot * shape::UNIT, a.tiles + (uint64_t)u * shape::UNIT, shape::UNIT,
-                          &full[slot], true);
-            }
-            if (a.next_bytes) bulk_prefetch(a.next + (uint64_t)blockIdx.x * a.next_bytes, a.next_bytes);
-        }
-        return;
-    }
-    typename F::regs regs;
+    typename F::regs regs, after;       /* the tile at work and the one after it */
     if constexpr (F::LUT > 0) {
         F::fill(lut);
-        regs.lut = (const uint8_t *)lut;
-        regs.column = lane * 4;
+        regs.lut = after.lut = (const uint8_t *)lut;
+        regs.column = after.column = lane * 4;
     }
+    __syncthreads();
+    TIME(1);
     wait_predecessor();
+    TIME(2);
 
     /* Activations: all that the block needs when they fit (resident), else panel after panel. */
     const int want = u1 - u0 < a.n_chunks ? u1 - u0 : a.n_chunks;
     const bool resident = want <= shape::PANEL;
-    const int panel_units = resident ? u1 - u0 : shape::PANEL;
-    const bool whole = want == a.n_chunks;
-    const int c0 = u0 % a.n_chunks;
-    if constexpr (F::LUT > 0) group_sync(14, shape::WARPS * WARP);
-    uint32_t panel_parity = 0;
-
+    const int panel_units = resident ? u1 - u0 : shape::PANEL / 2;
+    uint8_t *panel = panels;
+    /* Starts the copy of the panel of units p .. into half `half` of the panels. */
+    auto load_panel = [&](int p, int half) {
+        const int n = resident ? want : min(panel_units, u1 - p), c0 = p % a.n_chunks;
+        uint8_t *to = panels + half * (shape::PANEL / 2) * NT * X_CHUNK;
+#if HAS_BULK_COPY
+        if (threadIdx.x != 0) return;
+        bar_expect(&bar[half], (uint32_t)n * NT * X_CHUNK);
+        for (int done = 0; done < n;) {
+            int c = (c0 + done) % a.n_chunks, run = min(min(a.n_chunks - c, n - done), 16);
+            bulk_load(to + done * NT * X_CHUNK, a.x + (uint64_t)c * NT * X_CHUNK, (uint32_t)run * NT * X_CHUNK,
+                      &bar[half], false);
+            done += run;
+        }
+#else
+        enum { PIECES = NT * X_CHUNK / 16 };
+        const uint4 *x = (const uint4 *)a.x;
+        for (int i = threadIdx.x; i < n * PIECES; i += shape::THREADS) {
+            int c = c0 + i / PIECES;
+            if (c >= a.n_chunks) c -= a.n_chunks;
+            ((uint4 *)to)[i] = x[(uint64_t)c * PIECES + i % PIECES];
+        }
+#endif
+    };
+    load_panel(u0, 0);
+    if (u0 + panel_units < u1) load_panel(u0 + panel_units, 1);
     float acc[2][NT][4];
 #pragma unroll
     for (int i = 0; i < 2; i++)
@@ -146,122 +233,129 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
 #pragma unroll
             for (int r = 0; r < 4; r++) acc[i][j][r] = 0;
 
-    int mine = u0 + ((kw - u0) % F::KWARPS + F::KWARPS) % F::KWARPS;      /* this warp's next unit */
+    /* Wide buckets need their registers for sums. */
+    constexpr bool AHEAD = F::IN_REGISTERS && NT <= 2;
+    if (AHEAD) take(regs);
     for (int p0 = u0; p0 < u1; p0 += panel_units) {
         const int p1 = p0 + panel_units < u1 ? p0 + panel_units : u1;
-        if (p0 != u0) group_sync(15, shape::WARPS * WARP);      /* everyone is done with the panel */
-        if (threadIdx.x == 0) {
-            int n = resident ? want : p1 - p0, from = resident && whole ? 0 : p0 % a.n_chunks;
-            bar_expect(&bars[0], (uint32_t)n * NT * X_CHUNK);
-            for (int done = 0; done < n;) {
-                int c = (from + done) % a.n_chunks, run = a.n_chunks - c < n - done ? a.n_chunks - c : n - done;
-                for (int k = 0; k < run; k += 16) {
-                    int part = run - k < 16 ? run - k : 16;
-                    bulk_load(panel + (done + k) * NT * X_CHUNK, a.x + (uint64_t)(c + k) * NT * X_CHUNK,
-                              (uint32_t)part * NT * X_CHUNK, &bars[0], false);
-                }
-                done += run;
-            }
-        }
-        bar_wait(&bars[0], panel_parity);
-        panel_parity ^= 1;
+        const int turn = (p0 - u0) / panel_units;
+        panel = panels + (turn & 1) * (shape::PANEL / 2) * NT * X_CHUNK;
+#if HAS_BULK_COPY
+        bar_wait(&bar[turn & 1], turn >> 1 & 1);
+#else
+        __syncthreads();
+#endif
+        TIME(3);
+        int at = mine - p0;     /* chunk of the panel; in order from p0, wrapping with the columns */
+        while (at >= a.n_chunks) at -= a.n_chunks;
 
         for (int s0 = p0; s0 < p1;) {
             const int strip = s0 / a.n_chunks, strip_end = (strip + 1) * a.n_chunks;
             const int s1 = strip_end < p1 ? strip_end : p1;
-            for (; mine < s1; mine += F::KWARPS) {
-                const int slot = (mine - u0) % shape::STAGES;
-                bar_wait(&full[slot], (mine - u0) / shape::STAGES & 1);
-                F::load(regs, ring_all + slot * shape::UNIT + rw * F::TILE, lane);
-                const int c = mine - strip * a.n_chunks;
-                int at = !resident ? mine - p0 : whole ? c : c - c0 + (c < c0 ? a.n_chunks : 0);
+            auto product = [&](const typename F::regs &r) {
                 const uint4 *b = (const uint4 *)(panel + at * NT * X_CHUNK) + lane;
-#pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    uint32_t f[2][2][4];        /* [i][s % 2] */
-                    if (h == 0) {
-                        F::template frag<0, 0>(regs, f[0][0]), F::template frag<0, 1>(regs, f[0][1]);
-                        F::template frag<1, 0>(regs, f[1][0]), F::template frag<1, 1>(regs, f[1][1]);
-                    } else {
-                        F::template frag<0, 2>(regs, f[0][0]), F::template frag<0, 3>(regs, f[0][1]);
-                        F::template frag<1, 2>(regs, f[1][0]), F::template frag<1, 3>(regs, f[1][1]);
-                    }
-#pragma unroll
-                    for (int j = 0; j < NT; j++) {
-                        uint4 x = b[j * 64 + h * 32];
-                        mma_f16(acc[0][j], f[0][0], x.x, x.y);
-                        mma_f16(acc[1][j], f[1][0], x.x, x.y);
-                        mma_f16(acc[0][j], f[0][1], x.z, x.w);
-                        mma_f16(acc[1][j], f[1][1], x.z, x.w);
-                    }
+                if constexpr (NT <= 4) {
+                    multiply<F, NT, 0>(acc, r, b), multiply<F, NT, 1>(acc, r, b);
+                } else {
+                    multiply_step<F, NT, 0>(acc, r, b), multiply_step<F, NT, 1>(acc, r, b);
+                    multiply_step<F, NT, 2>(acc, r, b), multiply_step<F, NT, 3>(acc, r, b);
                 }
-                __syncwarp();
-                if (lane == 0) bar_arrive(&empty[slot]);
+                mine += F::KWARPS;
+                at += F::KWARPS;
+                if (at >= a.n_chunks) at -= a.n_chunks;
+            };
+            if constexpr (AHEAD) {
+                while (mine < s1) {
+                    take(after);
+                    product(regs);
+                    if (mine >= s1) {
+                        regs = after;
+                        break;
+                    }
+                    take(regs);
+                    product(after);
+                }
+            } else if constexpr (F::IN_REGISTERS) {
+                while (mine < s1) take(regs), product(regs);
+            } else {
+                while (mine < s1) {
+                    copy_wait<shape::STAGES - 1>();
+                    __syncwarp();
+                    F::load(regs, ring + slot * F::TILE, lane);
+                    product(regs);
+                    __syncwarp();
+                    fetch(slot);
+                    advance();
+                }
             }
             s0 = s1;
             if (s1 < strip_end && s1 < u1) break;       /* the strip goes on in the next panel */
 
+            TIME(4);
             /* The block's part of this strip is complete: sum over kw, then over blocks. */
             float v[2][(NT * 4 + F::KWARPS - 1) / F::KWARPS];
             enum { MINE = NT * 4 / F::KWARPS };
-            float *reduce = (float *)reduce_all + rw * F::KWARPS * NT * 4 * WARP;
+            float *reduce = (float *)reduce_all + rw * F::KWARPS * shape::JOINED * 4 * WARP;
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
+            for (int i = 0; i < 2; i++)
 #pragma unroll
-                for (int j = 0; j < NT; j++)
+                for (int j0 = 0; j0 < NT; j0 += shape::JOINED) {
 #pragma unroll
-                    for (int r = 0; r < 4; r++) {
-                        reduce[(kw * NT * 4 + j * 4 + r) * WARP + lane] = acc[i][j][r];
-                        acc[i][j][r] = 0;
+                    for (int x = 0; x < shape::JOINED * 4; x++) {
+                        reduce[(kw * shape::JOINED * 4 + x) * WARP + lane] = acc[i][j0 + x / 4][x % 4];
+                        acc[i][j0 + x / 4][x % 4] = 0;
                     }
-                group_sync(1 + rw, F::KWARPS * WARP);
-                /* This warp finishes registers kw, kw + KWARPS, ... */
+                    group_sync(1 + rw, F::KWARPS * WARP);
+                    /* This warp finishes registers kw, kw + KWARPS, ... */
 #pragma unroll
-                for (int m = 0; m < MINE; m++) {
-                    float sum = 0;
+                    for (int m = 0; m < shape::JOINED * 4 / F::KWARPS; m++) {
+                        float sum = 0;
 #pragma unroll
-                    for (int k = 0; k < F::KWARPS; k++)
-                        sum += reduce[(k * NT * 4 + m * F::KWARPS + kw) * WARP + lane];
-                    v[i][m] = sum;
+                        for (int k = 0; k < F::KWARPS; k++)
+                            sum += reduce[(k * shape::JOINED * 4 + m * F::KWARPS + kw) * WARP + lane];
+                        v[i][j0 * 4 / F::KWARPS + m] = sum;
+                    }
+                    group_sync(1 + rw, F::KWARPS * WARP);
                 }
-                group_sync(1 + rw, F::KWARPS * WARP);
-            }
+            TIME(5);
             const int b0 = unit_block(strip * a.n_chunks, gridDim.x, units);
             const int b1 = unit_block(strip_end - 1, gridDim.x, units);
-            bool finish = true;
             if (b1 > b0) {
                 const uint64_t each = (uint64_t)a.n_strips * ROW_WARPS * 2 * NT * 4 * WARP;
-                float *part = a.parts + ((uint64_t)strip * ROW_WARPS + rw) * 2 * NT * 4 * WARP + lane;
-#pragma unroll
-                for (int i = 0; i < 2; i++)
-#pragma unroll
-                    for (int m = 0; m < MINE; m++)
-                        __stcg(part + (blockIdx.x - b0) * each + (i * NT * 4 + m * F::KWARPS + kw) * WARP, v[i][m]);
-                __threadfence();
-                group_sync(1 + rw, F::KWARPS * WARP);
-                uint32_t *flag = (uint32_t *)(bars + 120) + rw;
-                if (kw == 0 && lane == 0) {
-                    uint32_t n = atomicAdd(a.arrived + strip * ROW_WARPS + rw, 1);
-                    if (n == (uint32_t)(b1 - b0)) a.arrived[strip * ROW_WARPS + rw] = 0;
-                    *flag = n;
-                }
-                group_sync(1 + rw, F::KWARPS * WARP);
-                finish = *flag == (uint32_t)(b1 - b0);
-                if (finish) {
-                    __threadfence();
+                uint64_t *part = a.parts + ((uint64_t)strip * ROW_WARPS + rw) * 2 * NT * 4 * WARP + lane;
+                const uint32_t tag = *a.serial * CALLS_MAX + a.call;
+                if ((int)blockIdx.x > b0) {
 #pragma unroll
                     for (int i = 0; i < 2; i++)
 #pragma unroll
-                        for (int m = 0; m < MINE; m++) v[i][m] = 0;
-                    for (int q = 0; q <= b1 - b0; q++)
+                        for (int m = 0; m < MINE; m++)
+                            put_tagged(part + (blockIdx.x - b0) * each + (i * NT * 4 + m * F::KWARPS + kw) * WARP,
+                                       v[i][m], tag);
+                } else {
+                    for (int q = 1; q <= b1 - b0; q++) {
+                        uint64_t got[2][MINE];          /* all at once: one round trip, not one each */
+                        bool all;
+                        do {
+                            all = true;
+#pragma unroll
+                            for (int i = 0; i < 2; i++)
+#pragma unroll
+                                for (int m = 0; m < MINE; m++)
+                                    got[i][m] = get_tagged(part + q * each + (i * NT * 4 + m * F::KWARPS + kw) * WARP);
+#pragma unroll
+                            for (int i = 0; i < 2; i++)
+#pragma unroll
+                                for (int m = 0; m < MINE; m++) all &= (uint32_t)(got[i][m] >> 32) == tag;
+                        } while (!all);
 #pragma unroll
                         for (int i = 0; i < 2; i++)
 #pragma unroll
-                            for (int m = 0; m < MINE; m++)
-                                v[i][m] += __ldcg(part + q * each + (i * NT * 4 + m * F::KWARPS + kw) * WARP);
+                            for (int m = 0; m < MINE; m++) v[i][m] += __uint_as_float((uint32_t)got[i][m]);
+                    }
                 }
             }
-            if (finish) {
+            TIME(6);
+            if ((int)blockIdx.x == b0) {
                 const int g = lane / 4, t = lane % 4, rows = *a.n_rows;
 #pragma unroll
                 for (int m = 0; m < MINE; m++) {
@@ -294,7 +388,12 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
                 }
             }
         }
+        if (p0 + 2 * panel_units < u1) {        /* this half is free once everyone is done with it */
+            __syncthreads();
+            load_panel(p0 + 2 * panel_units, turn & 1);
+        }
     }
+    TIME(7);
 }
 
 #endif

@@ -1,6 +1,7 @@
 /* device/gpu/port.h - the only file that knows CUDA from HIP.
- * Gives both the same names: the runtime's functions (gpu*), warp operations on 32 lanes, streaming
- * loads, asynchronous copies into shared memory, the matrix instruction, programmatic launch. */
+ * Gives both the same names: for C files the runtime's functions and types (GPU(Malloc), gpu_stream); for
+ * kernels also warp operations on 32 lanes, streaming loads, asynchronous copies into shared memory,
+ * the matrix instruction, programmatic launch. */
 #ifndef LUCE_DEVICE_GPU_PORT_H
 #define LUCE_DEVICE_GPU_PORT_H
 
@@ -12,29 +13,46 @@
 #include <hip/hip_fp16.h>
 #include <hip/hip_runtime.h>
 #define GPU_NAME "hip"
-#define GPU_RUNTIME(name) hip##name
+#define GPU(name) hip##name
 typedef hip_bfloat16 bf16_t;
-#else
+#elif defined(__CUDACC__)
 #define LUCE_HIP 0
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #define GPU_NAME "cuda"
-#define GPU_RUNTIME(name) cuda##name
+#define GPU(name) cuda##name
 typedef __nv_bfloat16 bf16_t;
+#else                           /* C files of the CUDA build */
+#define LUCE_HIP 0
+#include <cuda_runtime_api.h>
+#define GPU_NAME "cuda"
+#define GPU(name) cuda##name
 #endif
 
-typedef GPU_RUNTIME(Error_t) gpu_error;
-typedef GPU_RUNTIME(Stream_t) gpu_stream;
+typedef GPU(Error_t) gpu_error;
+typedef GPU(Stream_t) gpu_stream;
+typedef GPU(Event_t) gpu_event;
+typedef GPU(Graph_t) gpu_graph;
+typedef GPU(GraphExec_t) gpu_graph_exec;
 
 enum { WARP = 32 };
 
+#if defined(__CUDACC__) || defined(__HIPCC__)
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define defined_for_90a 1
+#else
+#define defined_for_90a 0
+#endif
 /* Capabilities of the code being compiled (0 on the host). */
 #if defined(__CUDA_ARCH__)
 #define HAS_BULK_COPY (__CUDA_ARCH__ >= 900)    /* cp.async.bulk, mbarrier transactions, PDL */
 #define HAS_ASYNC_COPY (__CUDA_ARCH__ >= 800)   /* cp.async */
 #define HAS_MMA_16 (__CUDA_ARCH__ >= 800)       /* mma m16n8k16 for f16 and bf16 */
+#define HAS_WARPGROUP_MMA defined_for_90a       /* wgmma, setmaxnreg */
 #else
+#define HAS_WARPGROUP_MMA 0
 #define HAS_BULK_COPY 0
 #define HAS_ASYNC_COPY 0
 #define HAS_MMA_16 0
@@ -115,6 +133,29 @@ __device__ inline void bulk_prefetch(const void *from, uint32_t bytes)
 #endif
 }
 
+/* ---- asynchronous copies of 16 bytes, in groups that complete in order --------------------------- */
+__device__ inline void copy16(void *to_shared, const void *from)
+{
+#if HAS_ASYNC_COPY
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_at(to_shared)), "l"(from) : "memory");
+#else
+    *(uint4 *)to_shared = *(const uint4 *)from;
+#endif
+}
+__device__ inline void copy_commit()
+{
+#if HAS_ASYNC_COPY
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+/* All but the newest N groups of this thread are there. */
+template <int N> __device__ inline void copy_wait()
+{
+#if HAS_ASYNC_COPY
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#endif
+}
+
 /* ---- programmatic dependent launch --------------------------------------------------------------- */
 /* The kernels before this one have finished and their writes are visible. */
 __device__ inline void wait_predecessor()
@@ -187,4 +228,45 @@ __device__ inline uint32_t pick_bytes(uint32_t low, uint32_t high, uint32_t sele
     return __byte_perm(low, high, selector);
 }
 
+
+/* ---- matrices of 8 x 8 halves from shared memory; asynchronous 16-byte copies into it -------------- */
+__device__ inline void load_matrices(uint32_t r[4], const void *at)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_at(at)) : "memory");
+}
+__device__ inline void load_matrices_turned(uint32_t r[4], const void *at)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_at(at)) : "memory");
+}
+__device__ inline void copy16_async(void *to, const void *from)
+{
+#if HAS_ASYNC_COPY
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_at(to)), "l"(from) : "memory");
+#else
+    *(uint4 *)to = *(const uint4 *)from;
+#endif
+}
+__device__ inline void copies_done()
+{
+#if HAS_ASYNC_COPY
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+__device__ inline float warp_sum(float x)
+{
+#pragma unroll
+    for (int i = 16; i; i /= 2) x += __shfl_xor_sync(0xffffffffu, x, i);
+    return x;
+}
+__device__ inline float warp_max(float x)
+{
+#pragma unroll
+    for (int i = 16; i; i /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, i));
+    return x;
+}
+
+#endif
 #endif

@@ -7,11 +7,14 @@
  *     slot 2,3  row g+8, columns +0 +1      slot 6,7  row g+8, columns +8 +9
  * Each format is a struct:
  *     TILE       bytes of a tile          KWARPS   warps that share the columns of a strip
+ *     LUT        bytes of its table       IN_REGISTERS   load() leaves nothing in shared memory
  *     load()     a lane's registers from the tile in shared memory
  *     frag<I,S>  the A fragment of row tile I, k-step S
  *     pack()     writes the tile from canonical blocks (upload; one call a lane)
- * The f16 products q * scale round once, to 11 bits; scales carry a power of two per matrix so that
- * they stay in f16's normal range (unscaled in the epilogue, exactly). */
+ * Codes are used as f16 subnormals: the bits of a small integer q, read as f16, are q * 2^-24. Scales
+ * are stored times `unit`, a power of two per matrix that puts the largest near f16's upper end, so one
+ * fused multiply-add gives q * scale (- zero * scale) times unit * 2^-24, rounded once to 11 bits; the
+ * epilogue multiplies by 2^24 / unit, exactly. */
 #ifndef LUCE_DEVICE_GPU_QUANT_TILES_CUH
 #define LUCE_DEVICE_GPU_QUANT_TILES_CUH
 
@@ -34,7 +37,7 @@ struct source {
     const uint8_t *rows;        /* canonical blocks */
     uint64_t row_bytes;
     int n_rows, n_cols;         /* beyond them weights are zero */
-    float unit;                 /* power of two that multiplies every scale */
+    float unit;                 /* power of two that multiplies every scale; see above */
 };
 
 __device__ inline uint16_t read_u16(const uint8_t *p)
@@ -52,9 +55,20 @@ __device__ inline __half2 both(uint32_t x, int i)
     return as_half2(pick_bytes(x, x, i ? 0x3232 : 0x1010));
 }
 
+/* d * -2^E, E down to -24: what a code's zero point takes away. */
+template <int E> __device__ inline __half2 zero_of(__half2 d)
+{
+    const __half2 k = __half2half2(__float2half_rn(-1.0f / (float)(1 << -E)));
+    return __hmul2(d, k);
+}
+__device__ inline __half2 sixteenth(__half2 d)
+{
+    return __hmul2(d, __half2half2(__float2half_rn(0.0625f)));
+}
+
 /* ---- f16: 4096 bytes [i][s][lane][8 halves] ------------------------------------------------------- */
 struct tile_f16 {
-    enum { TILE = 4096, KWARPS = 2, BLOCK = 1, LUT = 0 };
+    enum { TILE = 4096, KWARPS = 2, BLOCK = 1, LUT = 0, IN_REGISTERS = 0 };
     struct regs {
         const uint4 *at;
     };
@@ -84,7 +98,7 @@ struct tile_f16 {
 /* ---- 8-bit: 2048 bytes [i][s / 2][lane][s % 2][8 codes + 128], then scales [i][g][4 halves] -------
  * scales of lane group g: rows g and g + 8, columns 0..31 and 32..63: index 2 * (row is g + 8) + half */
 struct tile_q8_0 {
-    enum { TILE = 2048 + 128, KWARPS = 4, BLOCK = 32, LUT = 0 };
+    enum { TILE = 2048 + 128, KWARPS = 4, BLOCK = 32, LUT = 0, IN_REGISTERS = 1 };
     struct regs {
         uint4 q[2][2];
         uint2 d[2];
@@ -103,12 +117,12 @@ struct tile_q8_0 {
     {
         const uint4 &q = r.q[I][S / 2];
         uint32_t lo = S % 2 ? q.z : q.x, hi = S % 2 ? q.w : q.y;
-        const __half2 bias = __half2half2(__ushort_as_half(0x6480));        /* 1024 + 128 */
         __half2 d0 = both(r.d[I].x, S / 2), d1 = both(r.d[I].y, S / 2);
-        a[0] = as_bits(__hmul2(__hsub2(as_half2(pick_bytes(lo, 0x64646464, 0x4140)), bias), d0));
-        a[1] = as_bits(__hmul2(__hsub2(as_half2(pick_bytes(lo, 0x64646464, 0x4342)), bias), d1));
-        a[2] = as_bits(__hmul2(__hsub2(as_half2(pick_bytes(hi, 0x64646464, 0x4140)), bias), d0));
-        a[3] = as_bits(__hmul2(__hsub2(as_half2(pick_bytes(hi, 0x64646464, 0x4342)), bias), d1));
+        __half2 z0 = zero_of<-17>(d0), z1 = zero_of<-17>(d1);               /* -128 * 2^-24 */
+        a[0] = as_bits(__hfma2(as_half2(pick_bytes(lo, 0, 0x4140)), d0, z0));
+        a[1] = as_bits(__hfma2(as_half2(pick_bytes(lo, 0, 0x4342)), d1, z1));
+        a[2] = as_bits(__hfma2(as_half2(pick_bytes(hi, 0, 0x4140)), d0, z0));
+        a[3] = as_bits(__hfma2(as_half2(pick_bytes(hi, 0, 0x4342)), d1, z1));
     }
     __device__ static void pack(uint8_t *tile, const source &w, int row0, int col0, int i, int lane)
     {
@@ -129,7 +143,7 @@ struct tile_q8_0 {
 
 /* Four-bit codes: 1024 bytes [i][lane][s], a word a k-step. In a word, code of slot e lies at bits
  *     e: 0 1 2 3 4 5 6 7  ->  0 16 4 20 8 24 12 28
- * so that four masks give four f16 pairs: 1024 + q, or 1024 + 16 q. */
+ * so that four masks give four f16 pairs. */
 __host__ __device__ inline int nibble_shift(int e)
 {
     return 4 * (e >> 1) + 16 * (e & 1);
@@ -144,17 +158,14 @@ __device__ inline uint32_t and_or(uint32_t x, uint32_t mask, uint32_t bits)
 #endif
     return y;
 }
-/* Codes of word q as f16 pairs, minus `zero`: exact. */
-template <int ZERO> __device__ inline void nibbles(uint32_t q, __half2 out[4])
+/* Codes of word q as f16 pairs: q * 2^-24 in out[0], out[2]; q * 2^-20 in out[1], out[3]. */
+__device__ inline void nibbles(uint32_t q, __half2 out[4])
 {
-    const __half2 lo = __half2half2(__float2half_rn(1024.0f + ZERO));
-    const __half2 sixteenth = __half2half2(__float2half_rn(0.0625f));
-    const __half2 hi = __half2half2(__float2half_rn(-64.0f - ZERO));
     uint32_t high = q >> 8;
-    out[0] = __hsub2(as_half2(and_or(q, 0x000f000f, 0x64006400)), lo);
-    out[1] = __hfma2(as_half2(and_or(q, 0x00f000f0, 0x64006400)), sixteenth, hi);
-    out[2] = __hsub2(as_half2(and_or(high, 0x000f000f, 0x64006400)), lo);
-    out[3] = __hfma2(as_half2(and_or(high, 0x00f000f0, 0x64006400)), sixteenth, hi);
+    out[0] = as_half2(q & 0x000f000f);
+    out[1] = as_half2(q & 0x00f000f0);
+    out[2] = as_half2(high & 0x000f000f);
+    out[3] = as_half2(high & 0x00f000f0);
 }
 template <int S> __device__ inline uint32_t word_of(const uint4 &q)
 {
@@ -163,7 +174,7 @@ template <int S> __device__ inline uint32_t word_of(const uint4 &q)
 
 /* ---- q4_0: codes, then scales as q8_0 ------------------------------------------------------------- */
 struct tile_q4_0 {
-    enum { TILE = 1024 + 128, KWARPS = 4, BLOCK = 32, LUT = 0 };
+    enum { TILE = 1024 + 128, KWARPS = 4, BLOCK = 32, LUT = 0, IN_REGISTERS = 1 };
     struct regs {
         uint4 q[2];
         uint2 d[2];
@@ -179,11 +190,12 @@ struct tile_q4_0 {
     template <int I, int S> __device__ static void frag(const regs &r, uint32_t a[4])
     {
         __half2 q[4], d0 = both(r.d[I].x, S / 2), d1 = both(r.d[I].y, S / 2);
-        nibbles<8>(word_of<S>(r.q[I]), q);
-        a[0] = as_bits(__hmul2(q[0], d0));
-        a[1] = as_bits(__hmul2(q[1], d1));
-        a[2] = as_bits(__hmul2(q[2], d0));
-        a[3] = as_bits(__hmul2(q[3], d1));
+        __half2 z0 = zero_of<-21>(d0), z1 = zero_of<-21>(d1), e1 = sixteenth(d1);      /* -8 * 2^-24 */
+        nibbles(word_of<S>(r.q[I]), q);
+        a[0] = as_bits(__hfma2(q[0], d0, z0));
+        a[1] = as_bits(__hfma2(q[1], e1, z1));
+        a[2] = as_bits(__hfma2(q[2], d0, z0));
+        a[3] = as_bits(__hfma2(q[3], e1, z1));
     }
     __device__ static void pack(uint8_t *tile, const source &w, int row0, int col0, int i, int lane)
     {
@@ -211,7 +223,7 @@ struct tile_q4_0 {
 
 /* ---- q4_K: codes, then (scale, min) pairs [i][g][2 * (row is g + 8) + half] ------------------------ */
 struct tile_q4_k {
-    enum { TILE = 1024 + 256, KWARPS = 4, BLOCK = 256, LUT = 0 };
+    enum { TILE = 1024 + 256, KWARPS = 4, BLOCK = 256, LUT = 0, IN_REGISTERS = 1 };
     struct regs {
         uint4 q[2], d[2];
     };
@@ -226,13 +238,13 @@ struct tile_q4_k {
     template <int I, int S> __device__ static void frag(const regs &r, uint32_t a[4])
     {
         __half2 q[4];
-        nibbles<0>(word_of<S>(r.q[I]), q);
+        nibbles(word_of<S>(r.q[I]), q);
         uint32_t x = S < 2 ? r.d[I].x : r.d[I].y, y = S < 2 ? r.d[I].z : r.d[I].w;
-        __half2 d0 = both(x, 0), m0 = both(x, 1), d1 = both(y, 0), m1 = both(y, 1);
+        __half2 d0 = both(x, 0), m0 = both(x, 1), e1 = sixteenth(both(y, 0)), m1 = both(y, 1);
         a[0] = as_bits(__hfma2(q[0], d0, m0));
-        a[1] = as_bits(__hfma2(q[1], d1, m1));
+        a[1] = as_bits(__hfma2(q[1], e1, m1));
         a[2] = as_bits(__hfma2(q[2], d0, m0));
-        a[3] = as_bits(__hfma2(q[3], d1, m1));
+        a[3] = as_bits(__hfma2(q[3], e1, m1));
     }
     __device__ static void pack(uint8_t *tile, const source &w, int row0, int col0, int i, int lane)
     {
@@ -263,7 +275,7 @@ struct tile_q4_k {
         }
         __half *out = (__half *)(tile + 1024) + ((i * 8 + g) * 4 + t) * 2;
         out[0] = __float2half_rn(scale * w.unit);
-        out[1] = __float2half_rn(-low * w.unit);
+        out[1] = __float2half_rn(-low * w.unit * 0x1p-24f);
     }
 };
 
@@ -271,7 +283,7 @@ struct tile_q4_k {
  * High bits: a half word a k-step; slot e at bits nibble_shift(e) + 4 of `high << ...`: stored so that
  * (h & 0x00300030) and (h & 0x03000300) fall beside the nibbles of the low word. */
 struct tile_q6_k {
-    enum { TILE = 1024 + 512 + 256, KWARPS = 4, BLOCK = 256, LUT = 0 };
+    enum { TILE = 1024 + 512 + 256, KWARPS = 4, BLOCK = 256, LUT = 0, IN_REGISTERS = 1 };
     struct regs {
         uint4 q[2];
         uint2 h[2];
@@ -292,21 +304,18 @@ struct tile_q6_k {
         /* Bits of k-step S: pairs (slots 0,1), (2,3), (4,5), (6,7) at bits 0, 2, 4, 6 of each half,
          * S % 2 chooses the byte of the half. */
         uint32_t h = (S < 2 ? r.h[I].x : r.h[I].y) >> (8 * (S % 2));
-        const __half2 lo = __half2half2(__float2half_rn(1024.0f + 32)), sixteenth = __half2half2(__float2half_rn(0.0625f)),
-                      hi = __half2half2(__float2half_rn(-64.0f - 32));
-        uint32_t ql = q >> 8;
-        uint32_t w0 = and_or(q, 0x000f000f, 0x64006400), w1 = and_or(q, 0x00f000f0, 0x64006400);
-        uint32_t w2 = and_or(ql, 0x000f000f, 0x64006400), w3 = and_or(ql, 0x00f000f0, 0x64006400);
-        w0 = and_or(h << 4, 0x00300030, w0);
-        w1 = and_or(h << 6, 0x03000300, w1);
-        w2 = and_or(h, 0x00300030, w2);
-        w3 = and_or(h << 2, 0x03000300, w3);
+        uint32_t low = q >> 8;
+        uint32_t w0 = and_or(h << 4, 0x00300030, q & 0x000f000f);
+        uint32_t w1 = and_or(h << 6, 0x03000300, q & 0x00f000f0);
+        uint32_t w2 = and_or(h, 0x00300030, low & 0x000f000f);
+        uint32_t w3 = and_or(h << 2, 0x03000300, low & 0x00f000f0);
         uint32_t x = S < 2 ? r.d[I].x : r.d[I].y, y = S < 2 ? r.d[I].z : r.d[I].w;
-        __half2 d0 = both(x, S % 2), d1 = both(y, S % 2);
-        a[0] = as_bits(__hmul2(__hsub2(as_half2(w0), lo), d0));
-        a[1] = as_bits(__hmul2(__hfma2(as_half2(w1), sixteenth, hi), d1));
-        a[2] = as_bits(__hmul2(__hsub2(as_half2(w2), lo), d0));
-        a[3] = as_bits(__hmul2(__hfma2(as_half2(w3), sixteenth, hi), d1));
+        __half2 d0 = both(x, S % 2), d1 = both(y, S % 2), e1 = sixteenth(d1);
+        __half2 z0 = zero_of<-19>(d0), z1 = zero_of<-19>(d1);               /* -32 * 2^-24 */
+        a[0] = as_bits(__hfma2(as_half2(w0), d0, z0));
+        a[1] = as_bits(__hfma2(as_half2(w1), e1, z1));
+        a[2] = as_bits(__hfma2(as_half2(w2), d0, z0));
+        a[3] = as_bits(__hfma2(as_half2(w3), e1, z1));
     }
     __device__ static void pack(uint8_t *tile, const source &w, int row0, int col0, int i, int lane)
     {
@@ -346,7 +355,7 @@ struct tile_q6_k {
  * The table has an entry per byte and lane (256 x 32 half2, 32 KB), so that no two lanes meet in a
  * bank. Codes [i][lane][s][pair], then scales as q8_0. */
 struct tile_iq4 {
-    enum { TILE = 1024 + 128, KWARPS = 4, LUT = 256 * 32 * 4 };
+    enum { TILE = 1024 + 128, KWARPS = 4, LUT = 256 * 32 * 4, IN_REGISTERS = 1 };
     struct regs {
         uint4 q[2];
         uint2 d[2];
@@ -378,7 +387,7 @@ struct tile_iq4 {
     {
         const int8_t level[16] = { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 };
         for (int i = threadIdx.x; i < 256; i += blockDim.x) {
-            uint32_t pair = as_bits(__floats2half2_rn(level[i & 15], level[i >> 4]));
+            uint32_t pair = as_bits(__floats2half2_rn(level[i & 15] * 0x1p-24f, level[i >> 4] * 0x1p-24f));
             for (int l = 0; l < 32; l++) lut[i * 32 + (l + i) % 32] = pair;
         }
     }

@@ -1,0 +1,16 @@
+/* base/utf8.h - which bytes are characters, and text from outside that a terminal may be shown. */
+#ifndef LUCE_BASE_UTF8_H
+#define LUCE_BASE_UTF8_H
+
+#include <stddef.h>
+
+/* Bytes of the valid character at `at` (left > 0 bytes are there), or minus the bytes of the longest
+ * broken beginning of one (The Unicode Standard, table 3-7, and its advice on U+FFFD). */
+int utf8_character(const char *at, size_t left);
+
+/* Puts '?' in place of each control character (C0, DEL, C1) and of each piece that is not UTF-8, so
+ * that names from a hostile file neither drive a terminal nor break a line. Returns the new length,
+ * at most len; a text that ends with NUL at `len` does so afterwards only if the caller sets it. */
+size_t utf8_tame(char *text, size_t len);
+
+#endif

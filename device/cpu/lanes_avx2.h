@@ -1,0 +1,52 @@
+/* device/cpu/lanes_avx2.h - lanes_portable.h with AVX2, FMA and F16C. */
+#ifndef LUCE_DEVICE_CPU_LANES_AVX2_H
+#define LUCE_DEVICE_CPU_LANES_AVX2_H
+
+#include <immintrin.h>
+
+#include "device/cpu/vec.h"
+
+typedef struct {
+    __m256 low, high;
+} v16;
+
+INLINE v16 v_load(const float *p)
+{
+    return (v16){ _mm256_loadu_ps(p), _mm256_loadu_ps(p + 8) };
+}
+INLINE void v_store(float *p, v16 v)
+{
+    _mm256_storeu_ps(p, v.low);
+    _mm256_storeu_ps(p + 8, v.high);
+}
+INLINE v16 v_all(float x)
+{
+    __m256 v = _mm256_set1_ps(x);
+    return (v16){ v, v };
+}
+INLINE v16 v_mul(v16 a, v16 b)
+{
+    return (v16){ _mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high) };
+}
+INLINE v16 v_fma(v16 a, v16 b, v16 c)
+{
+    return (v16){ _mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high) };
+}
+INLINE v16 v_from_f16(const uint8_t *p)
+{
+    return (v16){ _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
+                  _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 16))) };
+}
+INLINE v16 v_from_i8(const uint8_t *p)
+{
+    __m128i v = _mm_loadu_si128((const __m128i *)p);
+    return (v16){ _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)),
+                  _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(v, 8))) };
+}
+INLINE void v_transpose(const float *src, int src_stride, float *dst, int dst_stride)
+{
+    for (int i = 0; i < LANES; i++)
+        for (int j = 0; j < LANES; j++) dst[j * dst_stride + i] = src[i * src_stride + j];
+}
+
+#endif

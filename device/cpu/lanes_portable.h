@@ -1,0 +1,58 @@
+/* device/cpu/lanes_portable.h - 16 f32 lanes in plain C: the meaning of lanes_avx2.h and
+ * lanes_avx512.h, which give the same bits. The op bodies (table.h) are written with them. */
+#ifndef LUCE_DEVICE_CPU_LANES_PORTABLE_H
+#define LUCE_DEVICE_CPU_LANES_PORTABLE_H
+
+#include "device/cpu/vec.h"
+
+typedef struct {
+    float at[LANES];
+} v16;
+
+#define EACH_LANE(expression)                                                             \
+    v16 y;                                                                                \
+    for (int i = 0; i < LANES; i++) y.at[i] = expression;                                 \
+    return y
+
+INLINE v16 v_load(const float *p)
+{
+    v16 y;
+    memcpy(y.at, p, sizeof y);
+    return y;
+}
+INLINE void v_store(float *p, v16 v)
+{
+    memcpy(p, v.at, sizeof v);
+}
+INLINE v16 v_all(float x)
+{
+    EACH_LANE(x);
+}
+INLINE v16 v_mul(v16 a, v16 b)
+{
+    EACH_LANE(a.at[i] * b.at[i]);
+}
+/* a * b + c, rounded once. */
+INLINE v16 v_fma(v16 a, v16 b, v16 c)
+{
+    EACH_LANE(fmaf(a.at[i], b.at[i], c.at[i]));
+}
+INLINE v16 v_from_f16(const uint8_t *p)
+{
+    uint16_t h[LANES];
+    memcpy(h, p, sizeof h);
+    EACH_LANE(f16_to_f32(h[i]));
+}
+INLINE v16 v_from_i8(const uint8_t *p)
+{
+    EACH_LANE((float)(int8_t)p[i]);
+}
+/* dst[j][i] = src[i][j] of 16 x 16 values. */
+INLINE void v_transpose(const float *src, int src_stride, float *dst, int dst_stride)
+{
+    for (int i = 0; i < LANES; i++)
+        for (int j = 0; j < LANES; j++) dst[j * dst_stride + i] = src[i * src_stride + j];
+}
+#undef EACH_LANE
+
+#endif

@@ -1,0 +1,173 @@
+/* device/gpu/device.c - a CUDA or HIP GPU as a device: open, describe, promise. */
+#include "device/gpu/device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "device/gpu/gpu.h"
+
+enum { STAGING = 16 << 20 };
+
+luce_status gpu_check(struct gpu *g, gpu_error e, const char *what, luce_error *err)
+{
+    if (e == GPU(Success)) return LUCE_OK;
+    (void)GPU(GetLastError)();
+    if (e == GPU(ErrorMemoryAllocation))
+        return fail(err, LUCE_E_DEVMEM, GPU_NAME ":%d: out of device memory for %s", g->index, what);
+    g->lost = true;
+    return fail(err, LUCE_E_DEVICE, GPU_NAME ":%d failed while %s: %s. The device cannot be used any more by this "
+                "process: start it again", g->index, what, GPU(GetErrorString)(e));
+}
+
+luce_status gpu_alloc(struct gpu *g, void **out, uint64_t bytes, const char *what, luce_error *err)
+{
+    *out = NULL;
+    gpu_error e = GPU(Malloc)(out, bytes ? bytes : 256);
+    if (e == GPU(Success)) return LUCE_OK;
+    *out = NULL;
+    if (e != GPU(ErrorMemoryAllocation)) return gpu_check(g, e, what, err);
+    (void)GPU(GetLastError)();
+    size_t free = 0, total = 0;
+    (void)GPU(MemGetInfo)(&free, &total);
+    return fail(err, LUCE_E_DEVMEM, GPU_NAME ":%d: out of device memory: %s takes %.1f MiB, %.1f of %.1f MiB are free. "
+                "A shorter context, fewer slots or a smaller format needs less", g->index, what,
+                (double)bytes / 1048576, (double)free / 1048576, (double)total / 1048576);
+}
+
+void gpu_free(struct gpu *g, void *p)
+{
+    if (p && !g->lost) (void)GPU(Free)(p);
+}
+
+static void close_gpu(struct device *d)
+{
+    struct gpu *g = (struct gpu *)d;
+    if (!g) return;
+    nvml_close(g->nvml);
+    if (!g->lost && g->stream) (void)GPU(StreamSynchronize)(g->stream);
+    for (int i = 0; i < 2; i++) {
+        if (g->staging[i]) (void)GPU(FreeHost)(g->staging[i]);
+        if (g->staged[i]) (void)GPU(EventDestroy)(g->staged[i]);
+    }
+    if (g->host_step) (void)GPU(FreeHost)(g->host_step);
+    gpu_free(g, g->step);
+    gpu_free(g, g->tree);
+    gpu_free(g, g->serial);
+    gpu_free(g, g->block);
+    gpu_free(g, g->parts);
+    if (g->stream) (void)GPU(StreamDestroy)(g->stream);
+    mem_free(g);
+}
+
+static luce_status info(struct device *d, struct device_info *out, luce_error *err)
+{
+    struct gpu *g = (struct gpu *)d;
+    struct GPU(DeviceProp) p;
+    size_t free = 0, total = 0;
+    int runtime = 0;
+    luce_status st = gpu_check(g, GPU(GetDeviceProperties)(&p, g->index), "asking for its properties", err);
+    if (!st) st = gpu_check(g, GPU(MemGetInfo)(&free, &total), "asking for its memory", err);
+    if (st) return st;
+    (void)GPU(RuntimeGetVersion)(&runtime);
+    *out = (struct device_info){ .memory_total = total, .memory_free = free, .n_units = g->n_units };
+    snprintf(out->name, sizeof out->name, "%.120s", p.name);
+    snprintf(out->id, sizeof out->id, GPU_NAME ":%d", g->index);
+    snprintf(out->driver, sizeof out->driver, "driver %s, runtime %d.%d", nvml_driver(g->nvml), runtime / 1000,
+             runtime % 1000 / 10);
+    return LUCE_OK;
+}
+
+/* QKV runs as LINEAR and ROPE_KV; a GLU of unlike formats as LINEAR and GATE. */
+static bool has(const struct device *d, const struct call *c)
+{
+    (void)d;
+    switch (c->op) {
+    case OP_QKV: return false;
+    case OP_GLU: return ((const struct glu_attr *)c->attr)->n_mat == 1 ||
+                        (tiles_of(c->w[0]->type) == tiles_of(c->w[1]->type));
+    case OP_ROPE_KV: return ((const struct rope_kv_attr *)c->attr)->head_dim <= 256;
+    case OP_ATTN: {
+        const struct attn_attr *a = c->attr;
+        return attn_can(a->heads, a->kv_heads, a->head_dim);
+    }
+    default: return true;
+    }
+}
+
+/* Normalised squared errors. Activations and weights of products are f16, 2^-24 / 3 each; a weight that is a
+ * difference (q4_K: d q - m) is rounded relative to the larger term, which shows in short sums. Attention
+ * rounds q, its weights and its output to f16. */
+static double tolerance(const struct device *d, const struct tape *t, const struct call *c)
+{
+    (void)d, (void)t;
+    switch (c->op) {
+    case OP_LINEAR: return 1e-5;
+    case OP_GLU: return 2e-5;
+    case OP_ATTN: return 4e-6;
+    case OP_ARGMAX: case OP_TAKE: return 0;
+    case OP_EMBED: return rows_decodable(c->w[0]->type) ? 1e-9 : 1e-6;
+    default: return 1e-9;
+    }
+}
+
+static const struct device_fns fns = {
+    .close = close_gpu, .info = info, .has = has, .weight_bytes = gpu_weight_bytes, .upload = gpu_upload,
+    .release = gpu_release, .cache_open = gpu_cache_open, .cache_close = gpu_cache_close,
+    .page_read = gpu_page_read, .page_write = gpu_page_write, .compile = gpu_compile,
+    .program_close = gpu_program_close, .run = gpu_run, .read = gpu_read, .write = gpu_write,
+    .measure = gpu_measure, .tolerance = tolerance,
+};
+
+static luce_status claim(struct gpu *g, luce_error *err)
+{
+    luce_status st = LUCE_OK;
+    for (int i = 0; i < 2 && !st; i++) {
+        st = gpu_check(g, GPU(MallocHost)((void **)&g->staging[i], STAGING), "claiming pinned memory", err);
+        if (!st) st = gpu_check(g, GPU(EventCreateWithFlags)(&g->staged[i], GPU(EventDisableTiming)), "making an event", err);
+    }
+    if (!st) st = gpu_check(g, GPU(MallocHost)((void **)&g->host_step, sizeof *g->host_step), "claiming pinned memory", err);
+    if (!st) st = gpu_alloc(g, (void **)&g->step, sizeof *g->step, "the step", err);
+    if (!st) st = gpu_alloc(g, (void **)&g->tree, STEP_SEQS * sizeof *g->tree, "the step", err);
+    if (!st) st = gpu_alloc(g, (void **)&g->serial, 256, "the step", err);
+    if (!st) st = gpu_check(g, GPU(MemsetAsync)(g->serial, 0, 256, g->stream), "clearing memory", err);
+    return st;
+}
+
+static luce_status open_gpu(struct device **out, int index, const struct device_params *p, luce_error *err)
+{
+    (void)p;
+    *out = NULL;
+    struct gpu *g = mem_zero(sizeof *g);
+    if (!g) return fail(err, LUCE_E_NOMEM, "out of memory for the device");
+    g->base = (struct device){ .fns = &fns, .max_wide_rows = STEP_ROWS };
+    g->index = index;
+    luce_status st = gpu_check(g, GPU(SetDevice)(index), "being opened", err);
+    if (!st) (void)GPU(SetDeviceFlags)(GPU(DeviceScheduleSpin));
+    (void)GPU(DeviceGetAttribute)(&g->n_units, GPU(DevAttrMultiProcessorCount), index);
+    (void)GPU(DeviceGetAttribute)(&g->major, GPU(DevAttrComputeCapabilityMajor), index);
+    (void)GPU(DeviceGetAttribute)(&g->minor, GPU(DevAttrComputeCapabilityMinor), index);
+    if (!st) st = gpu_check(g, GPU(StreamCreateWithFlags)(&g->stream, GPU(StreamNonBlocking)), "making a stream", err);
+    if (!st) st = claim(g, err);
+    if (!st) products_prepare();
+    if (!st) st = gpu_check(g, GPU(GetLastError)(), "loading its kernels (this build may not hold code for it)", err);
+    if (st) {
+        close_gpu(&g->base);
+        return st;
+    }
+    g->nvml = nvml_open(index);
+    *out = &g->base;
+    return LUCE_OK;
+}
+
+static int count(void)
+{
+    int n = 0;
+    if (GPU(GetDeviceCount)(&n) != GPU(Success)) {
+        (void)GPU(GetLastError)();
+        return 0;
+    }
+    return n;
+}
+
+const struct device_kind device_kind_gpu = { .name = GPU_NAME, .doc = "a GPU", .count = count, .open = open_gpu };

@@ -1,0 +1,378 @@
+/* device/gpu/emit.c - calls of a tape to launches of kernels, one function per op. */
+#include "base/mem.h"
+#include "device/gpu/program.h"
+
+/* Beyond this the outputs of gated units leave f16's range in known models; below, their small values keep
+ * ten bits down to 2^-9. */
+static const float gated_scale = 0x1p-5f;
+
+struct emitter {
+    struct gpu *g;
+    struct program *p;
+    const struct call *c;
+    bool all;                   /* every value to f32 */
+    struct launches *out;
+    int index, n_products;
+    luce_error *err;
+    luce_status st;
+};
+
+static struct launch *push(struct emitter *e, int n)
+{
+    struct launches *l = e->out;
+    if (l->n + n > l->cap) {
+        int cap = 2 * l->cap + n + 64;
+        struct launch *at = mem_resize(l->at, (size_t)cap * sizeof *at);
+        if (!at) {
+            e->st = fail(e->err, LUCE_E_NOMEM, "out of memory for the launches of a program");
+            return NULL;
+        }
+        l->at = at;
+        l->cap = cap;
+    }
+    return &l->at[l->n];
+}
+
+static void done(struct emitter *e, int n)
+{
+    for (int i = 0; i < n; i++) e->out->at[e->out->n + i].call = e->index;
+    e->out->n += n;
+}
+
+static struct shape shape_of(const struct emitter *e, struct val v)
+{
+    return e->p->tape->values[v.id].shape;
+}
+static int bucket_rows(const struct emitter *e, struct val v)
+{
+    return e->p->plan->bucket.rows[shape_of(e, v).rows];
+}
+static float *value_at(const struct emitter *e, struct val v)
+{
+    return v.id ? (float *)(void *)(e->g->block + e->p->plan->offset[v.id]) : NULL;
+}
+/* Where an output goes in f32: NULL when nobody reads it there. */
+static float *output_at(const struct emitter *e, struct val v)
+{
+    return e->all || e->p->places[v.id].f32 ? value_at(e, v) : NULL;
+}
+static const float *vector_at(const struct weight *w)
+{
+    return w ? (const float *)(const void *)((const struct gpu_weight *)w->dev)->at : NULL;
+}
+static const int32_t *rows_at(const struct emitter *e, struct val v)
+{
+    const struct step_head *h = &e->g->step->head;      /* addresses only: it lies on the device */
+    switch (shape_of(e, v).rows) {
+    case DOM_OUT: return &h->n_out;
+    case DOM_CTX: return &h->n_ctx;
+    case DOM_SEQS: return &h->n_seqs;
+    default: return &h->n_rows;
+    }
+}
+
+struct form program_form(const struct gpu *g, const struct program *p, struct val v)
+{
+    struct form f = { .scale = 1 };
+    const struct value *x = &p->tape->values[v.id];
+    if (!v.id || !p->places[v.id].form) return f;
+    int rows = p->plan->bucket.rows[x->shape.rows];
+    f.at = g->block + p->places[v.id].form_at;
+    if (program_wide(p, x->shape.rows)) f.rows = (rows + WIDE_ROWS - 1) / WIDE_ROWS * WIDE_ROWS;
+    else f.nt = rows <= 8 ? 1 : rows <= 16 ? 2 : rows <= 32 ? 4 : 8;
+    int op = x->producer < 0 ? -1 : p->tape->calls[x->producer].op;
+    if (op == OP_GLU || op == OP_GATE) f.scale = gated_scale;
+    return f;
+}
+
+/* The form of the call's output when this call writes it. */
+static struct form output_form(const struct emitter *e)
+{
+    struct form none = { .scale = 1 };
+    const struct place *x = &e->p->places[e->c->out[0].id];
+    return x->form && x->form_from == e->index ? program_form(e->g, e->p, e->c->out[0]) : none;
+}
+
+static void map(struct emitter *e, struct val a, struct val b, float *y, struct form f, int kind, struct val like)
+{
+    struct map_args m = { .a = value_at(e, a), .b = value_at(e, b), .y = y, .form = f, .n_rows = rows_at(e, like),
+                          .step = e->g->step, .cols = shape_of(e, like).cols, .kind = kind };
+    struct launch *l = push(e, 1);
+    if (!l) return;
+    launch_map(l, &m, bucket_rows(e, like));
+    done(e, 1);
+}
+
+static void pad(struct emitter *e, struct val v, struct form f)
+{
+    int cols = shape_of(e, v).cols;
+    if (!f.at || cols % 64 == 0) return;
+    struct launch *l = push(e, 1);
+    if (!l) return;
+    launch_pad(l, f, cols, bucket_rows(e, v));
+    done(e, 1);
+}
+
+/* Before a product: the form of x, when no producer writes it. */
+static void convert(struct emitter *e, struct val x)
+{
+    const struct place *p = &e->p->places[x.id];
+    if (p->form_from == e->index) map(e, x, (struct val){ 0 }, NULL, program_form(e->g, e->p, x), MAP_COPY, x);
+}
+
+/* One product of a pack with x, into columns of y. */
+static void product(struct emitter *e, const struct gpu_pack *w, struct product *p)
+{
+    bool wide = program_wide(e->p, shape_of(e, e->c->in[0]).rows);
+    p->format = w->format;
+    p->tiles = w->tiles;
+    p->x = program_form(e->g, e->p, e->c->in[0]);
+    p->n_rows = rows_at(e, e->c->in[0]);
+    p->n_cols = w->n_cols;
+    p->n_rows_w = w->n_rows;
+    p->unit = w->unit;
+    p->parts = (uint64_t *)(void *)e->g->parts;
+    p->serial = e->g->serial;
+    p->panel = e->g->block + e->p->panel_at;
+    if (!wide) p->call = (uint32_t)e->n_products++;
+    if (e->n_products > PRODUCT_CALLS) {
+        e->st = fail(e->err, LUCE_E_UNSUPPORTED, "the tape has more than %d products", PRODUCT_CALLS);
+        return;
+    }
+    struct launch *l = push(e, WIDE_LAUNCHES + 4);
+    if (!l) return;
+    int n = 1;
+    if (wide) n = launch_wide_product(l, p, e->g->n_units);
+    else launch_product(l, p, e->g->n_units);
+    done(e, n);
+}
+
+static void emit_linear(struct emitter *e)
+{
+    const struct linear_attr *a = e->c->attr;
+    struct val y = e->c->out[0];
+    int stride = shape_of(e, y).cols, at = 0;
+    convert(e, e->c->in[0]);
+    for (int i = 0; i < a->n_mat && !e->st; i++) {
+        const struct gpu_pack *w = e->p->packs[e->index * PACK_MOST + i];
+        if (!w) continue;                   /* part of the pack before */
+        int rows = 0;
+        for (int j = 0; j < w->n; j++) rows += (int)w->w[j]->dim[1];
+        const float *residual = e->c->n_in > 1 ? value_at(e, e->c->in[1]) : NULL;
+        struct product p = { .y = value_at(e, y) + at, .residual = residual ? residual + at : NULL,
+                             .bias = vector_at(e->c->w[W_LINEAR_BIAS + i]), .out_rows = rows, .y_stride = stride,
+                             .softcap = a->softcap, .form = { .scale = 1 } };
+        product(e, w, &p);
+        at += rows;
+    }
+}
+
+static void emit_glu(struct emitter *e)
+{
+    const struct glu_attr *a = e->c->attr;
+    struct val y = e->c->out[0];
+    int cols = shape_of(e, y).cols;
+    convert(e, e->c->in[0]);
+    struct product p = { .y = output_at(e, y), .form = output_form(e), .out_rows = cols, .y_stride = cols,
+                         .epilogue = a->act == ACT_SILU ? PRODUCT_SILU : PRODUCT_GELU };
+    product(e, e->p->packs[e->index * PACK_MOST], &p);
+    pad(e, y, p.form);
+}
+
+static void emit_embed(struct emitter *e)
+{
+    const struct embed_attr *a = e->c->attr;
+    struct embed_args x = { .table = gpu_rows(e->c->w[0]), .step = e->g->step, .y = value_at(e, e->c->out[0]),
+                            .scale = a->scale != 0 ? a->scale : 1 };
+    x.table.unit = ((const struct gpu_weight *)e->c->w[0]->dev)->unit;
+    if (!x.table.at) {
+        e->st = fail(e->err, LUCE_E_UNSUPPORTED, "%s is packed for a product on this device and cannot be read row by row; "
+                     "load the model again to run another tape", e->c->w[0]->name);
+        return;
+    }
+    struct launch *l = push(e, 1);
+    if (!l) return;
+    launch_embed(l, &x, bucket_rows(e, e->c->out[0]));
+    done(e, 1);
+}
+
+static void emit_norm(struct emitter *e)
+{
+    const struct norm_attr *a = e->c->attr;
+    struct val y = e->c->out[0];
+    struct norm_args x = { .x = value_at(e, e->c->in[0]), .w = vector_at(e->c->w[0]),
+                           .residual = e->c->n_in > 1 ? value_at(e, e->c->in[1]) : NULL, .y = output_at(e, y),
+                           .form = output_form(e), .n_rows = rows_at(e, y), .cols = shape_of(e, y).cols, .eps = a->eps };
+    struct launch *l = push(e, 1);
+    if (!l) return;
+    launch_norm(l, &x, bucket_rows(e, y));
+    done(e, 1);
+}
+
+static void emit_gate(struct emitter *e)
+{
+    const struct gate_attr *a = e->c->attr;
+    struct val y = e->c->out[0];
+    map(e, e->c->in[0], (struct val){ 0 }, output_at(e, y), output_form(e), a->act == ACT_SILU ? MAP_SILU : MAP_GELU, y);
+}
+static void emit_take(struct emitter *e)
+{
+    struct val y = e->c->out[0];
+    map(e, e->c->in[0], (struct val){ 0 }, output_at(e, y), output_form(e), MAP_TAKE, y);
+}
+static void emit_add(struct emitter *e)
+{
+    struct val y = e->c->out[0];
+    map(e, e->c->in[0], e->c->in[1], output_at(e, y), output_form(e), MAP_ADD, y);
+}
+
+static void emit_rope_kv(struct emitter *e)
+{
+    const struct rope_kv_attr *a = e->c->attr;
+    struct val y = e->c->out[0];
+    struct rope_kv_args x = {
+        .x = value_at(e, e->c->in[0]), .q_norm = vector_at(e->c->w[W_QKV_QNORM]), .k_norm = vector_at(e->c->w[W_QKV_KNORM]),
+        .freq = vector_at(e->c->w[W_QKV_FREQ]), .q = value_at(e, y), .step = e->g->step,
+        .kv = gpu_kv_place(e->p->cache, e->c->layer), .heads = a->heads, .dims = a->rope_dims, .layout = (int)a->layout,
+        .bucket_rows = bucket_rows(e, y), .magnitude = a->magnitude != 0 ? a->magnitude : 1, .eps = a->eps };
+    int seqs = e->p->plan->bucket.rows[DOM_SEQS];
+    struct launch *l = push(e, 1);
+    if (!l) return;
+    launch_rope_kv(l, &x, bucket_rows(e, y), seqs > 0 ? seqs : 1);
+    done(e, 1);
+}
+
+/* Splits that a slot of the layer's kind can have. */
+static int most_splits(const struct program *p, int layer, int *split)
+{
+    const struct kv_layer *y = &p->cache->layout->layer[layer];
+    int positions = p->cache->max_pages[y->kind] * PAGE + NARROW_ROWS, window = p->cache->layout->kind[y->kind].window;
+    *split = attn_split(positions);
+    if (window && window + 2 * NARROW_ROWS < positions) positions = window + 2 * NARROW_ROWS;
+    return positions / *split + 2;
+}
+
+static void emit_attn(struct emitter *e)
+{
+    const struct attn_attr *a = e->c->attr;
+    struct val y = e->c->out[0];
+    struct attn_args x = { .q = value_at(e, e->c->in[0]), .y = output_at(e, y), .form = output_form(e), .step = e->g->step,
+                           .tree = e->g->tree, .kv = gpu_kv_place(e->p->cache, e->c->layer), .heads = a->heads,
+                           .window = a->window, .scale = a->scale, .softcap = a->softcap };
+    bool wide = program_wide(e->p, DOM_ROWS);
+    x.max_splits = most_splits(e->p, e->c->layer, &x.split);
+    uint64_t all = attn_scratch(bucket_rows(e, y), a->heads, a->head_dim, x.max_splits);
+    uint64_t stats = 2 * (uint64_t)bucket_rows(e, y) * (uint64_t)a->heads * (uint64_t)x.max_splits;
+    x.parts = (float *)(void *)(e->g->block + e->p->scratch_at);
+    x.stats = x.parts + (all - stats);
+    struct launch *l = push(e, 2);
+    if (!l) return;
+    done(e, launch_attn(l, &x, bucket_rows(e, y), wide, e->g->n_units));
+    pad(e, y, x.form);
+}
+
+static void emit_argmax(struct emitter *e)
+{
+    struct val y = e->c->out[0];
+    struct argmax_args x = { .x = value_at(e, e->c->in[0]), .y = (int32_t *)(void *)value_at(e, y),
+                             .host = e->p->places[y.id].host, .n_rows = rows_at(e, y),
+                             .cols = shape_of(e, e->c->in[0]).cols };
+    struct launch *l = push(e, 1);
+    if (!l) return;
+    launch_argmax(l, &x, bucket_rows(e, y));
+    done(e, 1);
+}
+
+static void (*const emitters[OP_COUNT])(struct emitter *) = {
+    [OP_EMBED] = emit_embed, [OP_NORM] = emit_norm, [OP_LINEAR] = emit_linear, [OP_GLU] = emit_glu,
+    [OP_GATE] = emit_gate, [OP_ROPE_KV] = emit_rope_kv, [OP_ATTN] = emit_attn, [OP_TAKE] = emit_take,
+    [OP_ADD] = emit_add, [OP_ARGMAX] = emit_argmax,
+};
+
+luce_status program_emit(struct gpu *g, struct program *p, bool all, struct launches *out, luce_error *err)
+{
+    struct emitter e = { .g = g, .p = p, .all = all, .out = out, .index = -1, .err = err };
+    out->n = 0;
+    struct begin_args b = { .host = g->host_step, .step = g->step, .tree = g->tree, .serial = g->serial };
+    for (int k = 0; p->cache && k < p->cache->layout->n_kinds; k++) {
+        b.table[k] = p->cache->table[k];
+        b.max_pages[k] = p->cache->max_pages[k];
+        b.n_kinds = k + 1;
+        b.n_slots = p->cache->n_slots;
+    }
+    struct launch *l = push(&e, 1);
+    if (!l) return e.st;
+    launch_begin(l, &b);
+    done(&e, 1);
+    for (e.index = 0; e.index < p->tape->n_calls && !e.st; e.index++) {
+        e.c = &p->tape->calls[e.index];
+        if (bucket_rows(&e, e.c->out[0]) == 0) continue;        /* the bucket has no rows of this domain */
+        emitters[e.c->op](&e);
+    }
+    if (out->n > 1) out->at[1].overlap = false;         /* begin has ended when anything else starts */
+    return e.st;
+}
+
+/* ---- packs and scratch ---------------------------------------------------------------------------------- */
+static unsigned read_by_rows(const struct tape *t, const struct weight *const *w, int n)
+{
+    unsigned keep = 0;
+    for (int i = 0; i < t->n_calls; i++)
+        for (int j = 0; j < n; j++)
+            if (t->calls[i].op == OP_EMBED && t->calls[i].w[0] == w[j]) keep |= 1u << j;
+    return keep;
+}
+
+/* Packs of one call's matrices: all in one product when they fit and no bias is in the way. */
+static luce_status find_packs(struct gpu *g, struct program *p, int index, luce_error *err)
+{
+    const struct call *c = &p->tape->calls[index];
+    struct gpu_pack **out = &p->packs[index * PACK_MOST];
+    bool pair = c->op == OP_GLU, biased = false;
+    int n = pair ? ((const struct glu_attr *)c->attr)->n_mat : ((const struct linear_attr *)c->attr)->n_mat;
+    for (int i = 0; i < n && !pair; i++) biased |= c->w[W_LINEAR_BIAS + i] != NULL;
+    luce_status st = LUCE_OK;
+    if (pair || (n > 1 && !biased)) {
+        st = gpu_pack_get(g, c->w, n, pair, read_by_rows(p->tape, c->w, n), &out[0], err);
+        if (st || out[0]) return st;
+    }
+    for (int i = 0; i < n && !st; i++)
+        st = gpu_pack_get(g, &c->w[i], 1, false, read_by_rows(p->tape, &c->w[i], 1), &out[i], err);
+    return st;
+}
+
+static void most(uint64_t *a, uint64_t b)
+{
+    if (b > *a) *a = b;
+}
+
+luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err)
+{
+    uint64_t scratch = 0, panel = 0;
+    luce_status st = LUCE_OK;
+    for (int i = 0; i < p->tape->n_calls && !st; i++) {
+        const struct call *c = &p->tape->calls[i];
+        for (int j = 0; j < c->n_w; j++)
+            if (c->w[j] && !c->w[j]->dev) return fail(err, LUCE_E_ARG, "%s is not on the device", c->w[j]->name);
+        if (c->op == OP_ATTN && !program_wide(p, DOM_ROWS)) {
+            const struct attn_attr *a = c->attr;
+            int split;
+            most(&scratch, 4 * attn_scratch(p->plan->bucket.rows[DOM_ROWS], a->heads, a->head_dim,
+                                            most_splits(p, c->layer, &split)));
+        }
+        if (c->op != OP_LINEAR && c->op != OP_GLU) continue;
+        st = find_packs(g, p, i, err);
+        for (int j = 0; j < PACK_MOST && !st; j++) {
+            const struct gpu_pack *w = p->packs[i * PACK_MOST + j];
+            if (!w) continue;
+            struct product x = { .format = w->format, .n_cols = w->n_cols, .n_rows_w = w->n_rows,
+                                 .x = program_form(g, p, c->in[0]) };
+            if (x.x.nt) most(&p->parts_bytes, product_parts(&x, g->n_units));
+            else most(&panel, wide_panel_bytes(&x, g->n_units));
+        }
+    }
+    scratch = (scratch + 1023) / 1024 * 1024;
+    p->panel_at = p->scratch_at + scratch;
+    p->bytes = p->panel_at + panel;
+    return st;
+}

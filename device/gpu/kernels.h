@@ -1,0 +1,190 @@
+/* device/gpu/kernels.h - launches of the GPU's kernels, for C: the arguments of each and a function that
+ * fills a launch. A launch is data (kernel, grid, arguments), so a program keeps a list of them, captures
+ * it into a graph or runs it call by call. Pointers in arguments are device addresses.
+ *
+ * The activations of a product are f16 in the order in which its kernel reads them (struct form):
+ *   narrow  B-fragment order of the matrix instruction, nt tiles of eight rows (x_at, linear_narrow.cuh)
+ *   wide    panels [k / 64][row][128 bytes], the 16-byte pieces of a row swapped by row % 8
+ * Columns up to the next multiple of 64 are written as zeros. */
+#ifndef LUCE_DEVICE_GPU_KERNELS_H
+#define LUCE_DEVICE_GPU_KERNELS_H
+
+#include <stdbool.h>
+#ifdef __cplusplus
+#define _Static_assert static_assert
+#endif
+#include "device/gpu/port.h"
+#include "tape/step.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { LAUNCH_ARGS = 384, KINDS = 4 };
+
+struct launch {
+    const void *kernel;
+    unsigned grid[3], block, shared;
+    bool     overlap;           /* may start before its predecessor ends (it waits by itself) */
+    int      call;              /* of the tape; -1: none */
+    uint64_t args[LAUNCH_ARGS / 8];
+};
+
+/* Where a value also goes as the activations of products. at NULL: nowhere. */
+struct form {
+    uint8_t *at;
+    int32_t  nt, rows;          /* nt 0: wide, with this many rows in a panel */
+    float    scale;             /* power of two that keeps the values in f16's range */
+};
+
+/* Rows of a matrix as the GPU can decode them: f32, f16, bf16, q8_0, q4_0, q4_K, q6_K, iq4_xs. */
+struct rows {
+    const uint8_t *at;
+    uint64_t row_bytes;
+    uint32_t type;              /* id of quant/ */
+    int32_t  n_rows, n_cols;
+    float    unit;              /* values are multiplied by it */
+};
+bool rows_decodable(uint32_t type);
+
+/* Keys and values of one layer. */
+struct kv_place {
+    uint8_t *pages;             /* of the kind */
+    const int32_t *table;       /* [slot][max_pages] */
+    uint64_t page_bytes, k_at, v_at, k_head, v_head;
+    uint32_t k_format, v_format;
+    int32_t  k_row, v_row, k_scales, v_scales;  /* bytes of a position; where scales begin, 0: none */
+    int32_t  max_pages, kv_heads, dim;
+};
+
+/* The step comes from host memory; its edits change the tables. tree[s]: the rows of sequence s are no
+ * chain. */
+struct begin_args {
+    const struct step *host;
+    struct step *step;
+    int32_t *tree;
+    uint32_t *serial;           /* counts the steps; never 0 in a step */
+    int32_t *table[KINDS];
+    int32_t max_pages[KINDS], n_kinds, n_slots;
+};
+void launch_begin(struct launch *l, const struct begin_args *a);
+
+struct embed_args {
+    struct rows table;
+    const struct step *step;
+    float *y;
+    float scale;
+};
+void launch_embed(struct launch *l, const struct embed_args *a, int rows);
+
+struct norm_args {
+    const float *x, *w, *residual;
+    float *y;                   /* may be NULL */
+    struct form form;
+    const int32_t *n_rows;
+    int32_t cols;
+    float eps;
+};
+void launch_norm(struct launch *l, const struct norm_args *a, int rows);
+
+enum map_kind { MAP_COPY, MAP_ADD, MAP_SILU, MAP_GELU, MAP_TAKE };
+struct map_args {               /* copy (into a form), a + b, act(a[i]) a[cols + i], rows of out[] */
+    const float *a, *b;
+    float *y;
+    struct form form;
+    const int32_t *n_rows;
+    const struct step *step;
+    int32_t cols, kind;
+};
+void launch_map(struct launch *l, const struct map_args *a, int rows);
+/* Zeros in the columns from cols to the next multiple of 64. */
+void launch_pad(struct launch *l, struct form f, int cols, int rows);
+
+struct argmax_args {
+    const float *x;
+    int32_t *y, *host;          /* host: pinned memory that also gets the result, or NULL */
+    const int32_t *n_rows;
+    int32_t cols;
+};
+void launch_argmax(struct launch *l, const struct argmax_args *a, int rows);
+
+struct rope_kv_args {
+    const float *x, *q_norm, *k_norm, *freq;
+    float *q;
+    const struct step *step;
+    struct kv_place kv;
+    int32_t heads, dims, layout, bucket_rows;
+    float magnitude, eps;
+};
+void launch_rope_kv(struct launch *l, const struct rope_kv_args *a, int rows, int seqs);
+
+struct attn_args {
+    const float *q;
+    float *y;                   /* may be NULL */
+    struct form form;
+    const struct step *step;
+    const int32_t *tree;
+    struct kv_place kv;
+    float *parts, *stats;       /* [row][head][split][dim], [..][2]: of narrow steps */
+    int32_t heads, window, split, max_splits;
+    float scale, softcap;
+};
+bool attn_can(int heads, int kv_heads, int dim);
+/* Narrow: two launches, the splits and their combination. Returns how many it filled (1 or 2). */
+int launch_attn(struct launch *l, const struct attn_args *a, int rows, bool wide, int n_units);
+/* Positions of a split in caches of so many positions a sequence, and floats of scratch. */
+int attn_split(int max_positions);
+uint64_t attn_scratch(int rows, int heads, int dim, int max_splits);
+
+/* ---- products ------------------------------------------------------------------------------------- */
+enum tile_format { TILES_F16, TILES_Q8_0, TILES_Q4_0, TILES_Q4_K, TILES_Q6_K, TILES_IQ4_XS, TILES_COUNT };
+/* The tile format of rows of this type; f16 for those that have none of their own. */
+enum tile_format tiles_of(uint32_t type);
+uint64_t tiles_bytes(enum tile_format f, uint64_t n_rows, uint64_t n_cols);
+
+enum product_epilogue { PRODUCT_STORE, PRODUCT_SILU, PRODUCT_GELU };
+struct product {
+    enum tile_format format;
+    enum product_epilogue epilogue;     /* not STORE: 16 gate rows, 16 up rows, ... */
+    const uint8_t *tiles;
+    struct form x;
+    float *y;                   /* may be NULL with a form */
+    struct form form;           /* SILU, GELU only */
+    const float *residual, *bias;
+    const int32_t *n_rows;
+    int32_t n_cols, n_rows_w;   /* of the matrix: columns; rows as packed, gate and up both */
+    int32_t out_rows, y_stride;
+    float unit, softcap;        /* unit: what the weights are multiplied by, as the tiles give them */
+    uint64_t *parts;            /* scratch (product_parts); tags in it are of earlier steps */
+    const uint32_t *serial;     /* number of the step, counted by begin */
+    uint32_t call;              /* of this product in its program, below PRODUCT_CALLS */
+    uint8_t *panel;             /* wide: room for the f16 weights of a slice */
+    uint64_t panel_bytes;
+};
+void launch_product(struct launch *l, const struct product *p, int n_units);
+uint64_t product_parts(const struct product *p, int n_units);
+/* Wide: slices of rows, each unpacked and multiplied: 2 launches a slice. */
+enum { PRODUCT_CALLS = 1024, WIDE_ROWS = 128, WIDE_LAUNCHES = 64 };
+int launch_wide_product(struct launch *l, const struct product *p, int n_units);
+uint64_t wide_panel_bytes(const struct product *p, int n_units);
+void products_prepare(void);    /* once a device: attributes of the kernels */
+
+/* ---- loading (run at once on a stream) ---------------------------------------------------------------- */
+/* Packs rows into tiles from strip `first_strip` on. pair: `a` and `b` are gate and up, interleaved. */
+gpu_error pack_tiles(enum tile_format f, uint8_t *tiles, const struct rows *a, const struct rows *b, bool pair,
+                     gpu_stream s);
+/* Largest absolute scale (value, in formats without codes), by atomic maximum into *out (zero before). */
+gpu_error rows_absmax(const struct rows *r, float *out, gpu_stream s);
+/* f16 values times r->unit, row after row. */
+gpu_error rows_to_f16(const struct rows *r, uint16_t *out, gpu_stream s);
+
+/* ---- measuring --------------------------------------------------------------------------------------- */
+/* Random bf16 numbers. */
+gpu_error measure_fill(void *p, uint64_t bytes, gpu_stream s);
+/* Reads all of it once. */
+gpu_error measure_read(const void *p, uint64_t bytes, int variant, int n_units, void *sink, gpu_stream s);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,119 @@
+/* device/gpu/linear.cuh - launches of the products of one weight format; each linear_<format>.cu
+ * instantiates one, so that they compile beside each other. */
+#ifndef LUCE_DEVICE_GPU_LINEAR_CUH
+#define LUCE_DEVICE_GPU_LINEAR_CUH
+
+#include "device/gpu/rows.cuh"
+
+/* What linear.cu and wide.cu know of a format. */
+struct product_fns {
+    void (*prepare)(void);
+    void (*fill)(launch *l, const product *p, int n_units);
+    uint64_t (*parts)(int n_strips, int nt, int n_units);
+    /* Rows of strips first .. first + n - 1 as f16 panels of n x STRIP rows. */
+    void (*unpack)(launch *l, const product *p, int first, int n, uint8_t *panel);
+};
+extern const product_fns product_f16, product_q8_0, product_q4_0, product_q4_k, product_q6_k, product_iq4_xs;
+
+template <class F, int NT, int EPI> static void prepare_one()
+{
+    allow_shared((const void *)linear_narrow<F, NT, EPI>, linear_shape<F, NT>::LIMIT);
+}
+template <class F, int NT> static void prepare_width()
+{
+    prepare_one<F, NT, EPI_STORE>(), prepare_one<F, NT, EPI_GLU_SILU>(), prepare_one<F, NT, EPI_GLU_GELU>();
+}
+template <class F> static void prepare_format()
+{
+    prepare_width<F, 1>(), prepare_width<F, 2>(), prepare_width<F, 4>(), prepare_width<F, 8>();
+}
+
+template <class F, int NT> static void launch_width(launch *l, const linear_args &a, int epilogue, int n_units)
+{
+    typedef linear_shape<F, NT> shape;
+    const int chunks = shape::PANEL < a.n_chunks ? (int)shape::PANEL : a.n_chunks, units = a.n_chunks * a.n_strips;
+    size_t bytes = shape::FIXED + (size_t)chunks * NT * X_CHUNK;
+    if (bytes > shape::LIMIT) bytes = shape::LIMIT;
+    void (*kernel)(linear_args) = epilogue == PRODUCT_STORE ? linear_narrow<F, NT, EPI_STORE>
+                                : epilogue == PRODUCT_SILU  ? linear_narrow<F, NT, EPI_GLU_SILU>
+                                                            : linear_narrow<F, NT, EPI_GLU_GELU>;
+    fill_launch(l, kernel, dim3(n_units < units ? n_units : units), shape::THREADS, bytes, a);
+}
+template <class F> static void launch_format(launch *l, const product *p, int n_units)
+{
+    linear_args a = {};
+    a.tiles = p->tiles;
+    a.x = p->x.at;
+    a.y = p->y;
+    a.y_frag = p->form.at;
+    a.residual = p->residual;
+    a.bias = p->bias;
+    a.parts = p->parts;
+    a.serial = p->serial;
+    a.call = p->call;
+    a.n_rows = p->n_rows;
+    a.n_chunks = (p->n_cols + TILE_K - 1) / TILE_K;
+    a.n_strips = (p->n_rows_w + STRIP - 1) / STRIP;
+    a.out_rows = p->out_rows;
+    a.y_stride = p->y_stride;
+    a.unit = 1.0f / (p->unit * p->x.scale);
+    a.softcap = p->softcap;
+    a.frag_scale = p->form.scale;
+    switch (p->x.nt) {
+    case 1: launch_width<F, 1>(l, a, p->epilogue, n_units); break;
+    case 2: launch_width<F, 2>(l, a, p->epilogue, n_units); break;
+    case 4: launch_width<F, 4>(l, a, p->epilogue, n_units); break;
+    default: launch_width<F, 8>(l, a, p->epilogue, n_units);
+    }
+}
+/* A strip is shared by the blocks whose ranges meet it. */
+template <class F> static uint64_t parts_of(int n_strips, int nt, int n_units)
+{
+    const uint64_t blocks = (uint64_t)n_units / (n_strips > 0 ? n_strips : 1) + 2;
+    return blocks * n_strips * ROW_WARPS * 2 * nt * 4 * WARP * sizeof(uint64_t);
+}
+
+struct unpack_args {
+    const uint8_t *tiles;
+    uint8_t *panel;
+    int32_t first, n_chunks, rows;
+};
+/* Block: one chunk of a strip; warp rw unpacks its tile. */
+template <class F> __global__ void __launch_bounds__(ROW_WARPS * WARP) unpack_kernel(unpack_args a)
+{
+    extern __shared__ __align__(1024) uint32_t table[];
+    const int rw = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    typename F::regs r;
+    if constexpr (F::LUT > 0) {
+        F::fill(table);
+        r.lut = (const uint8_t *)table;
+        r.column = lane * 4;
+        __syncthreads();
+    }
+    launch_dependents();
+    wait_predecessor();
+    for (int c = blockIdx.x; c < a.n_chunks; c += gridDim.x) {
+        const int strip = blockIdx.y;
+        F::load(r, a.tiles + (((uint64_t)(a.first + strip) * a.n_chunks + c) * ROW_WARPS + rw) * F::TILE, lane);
+        uint32_t f[4];
+#define UNPACK(I, S)                                                                            \
+    F::template frag<I, S>(r, f);                                                                \
+    _Pragma("unroll") for (int e = 0; e < 4; e++)                                                \
+        *(uint32_t *)(a.panel + panel_at(strip * STRIP + rw * TILE_ROWS + (I) * 16 + slot_row(g, 2 * e), \
+                                                                                    c * TILE_K + slot_column(S, t, 2 * e), a.rows)) = f[e];
+        UNPACK(0, 0) UNPACK(0, 1) UNPACK(0, 2) UNPACK(0, 3)
+            UNPACK(1, 0) UNPACK(1, 1) UNPACK(1, 2) UNPACK(1, 3)
+#undef UNPACK
+    }
+}
+template <class F> static void unpack_format(launch *l, const product *p, int first, int n, uint8_t *panel)
+{
+    unpack_args a = { p->tiles, panel, first, (p->n_cols + TILE_K - 1) / TILE_K, n * STRIP };
+    const int per = F::LUT > 0 ? 8 : 2;     /* chunks a block: the table is filled once */
+    fill_launch(l, unpack_kernel<F>, dim3((a.n_chunks + per - 1) / per, n), ROW_WARPS * WARP, F::LUT, a);
+}
+
+#define PRODUCT_FORMAT(name, F)                                                                   \
+    extern const product_fns product_##name = { prepare_format<F>, launch_format<F>, parts_of<F>, unpack_format<F> };
+
+#endif

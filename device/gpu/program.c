@@ -1,0 +1,296 @@
+/* device/gpu/program.c - a tape compiled for one width bucket: where values lie, the captured graph, runs.
+ * A run copies the step into pinned memory and launches the graph, whose first node fetches it; nothing
+ * is allocated. Every node may start while its predecessor still runs and waits by itself
+ * (programmatic dependent launch). */
+#include "device/gpu/program.h"
+
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+
+enum { BLOCK_ALIGN = 1024 };
+
+static bool is_product(const struct call *c)
+{
+    return c->op == OP_LINEAR || c->op == OP_GLU;
+}
+static bool writes_forms(int op)
+{
+    return op == OP_NORM || op == OP_GLU || op == OP_GATE || op == OP_ATTN || op == OP_TAKE || op == OP_ADD;
+}
+
+/* Who reads each value how. */
+static void find_uses(struct program *p)
+{
+    const struct tape *t = p->tape;
+    for (int i = 0; i < t->n_calls; i++)
+        for (int j = 0; j < t->calls[i].n_in; j++) {
+            struct place *x = &p->places[t->calls[i].in[j].id];
+            if (j || !is_product(&t->calls[i])) {
+                x->f32 = true;
+                continue;
+            }
+            if (!x->form) x->form_from = i;
+            x->form = true;
+            x->form_to = i;
+        }
+    for (int v = 1; v < t->n_values; v++) {
+        struct place *x = &p->places[v];
+        int producer = t->values[v].producer;
+        if (t->values[v].keep || producer < 0 || !writes_forms(t->calls[producer].op)) x->f32 = true;
+        if (x->form && producer >= 0 && writes_forms(t->calls[producer].op)) x->form_from = producer;
+    }
+}
+
+static uint64_t form_bytes(const struct program *p, int v)
+{
+    struct shape s = p->tape->values[v].shape;
+    uint64_t rows = (uint64_t)p->plan->bucket.rows[s.rows], cols = ((uint64_t)s.cols + 63) / 64 * 64;
+    uint64_t step = program_wide(p, s.rows) ? WIDE_ROWS : 64;
+    return ((rows + step - 1) / step * step * cols * 2 + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;
+}
+
+/* Forms after the values: each at the lowest place that no form of an overlapping life touches. */
+static void place_forms(struct program *p)
+{
+    uint64_t base = (p->plan->bytes + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN, end = base;
+    for (int v = 1; v < p->tape->n_values; v++) {
+        struct place *x = &p->places[v];
+        if (!x->form) continue;
+        x->form_bytes = form_bytes(p, v);
+        x->form_at = base;
+        for (int u = 1; u < v; u++) {
+            const struct place *o = &p->places[u];
+            if (!o->form || o->form_to < x->form_from || o->form_from > x->form_to) continue;
+            if (x->form_at < o->form_at + o->form_bytes && o->form_at < x->form_at + x->form_bytes) {
+                x->form_at = o->form_at + o->form_bytes;
+                u = 0;                      /* again: the new place may meet an earlier one */
+            }
+        }
+        if (x->form_at + x->form_bytes > end) end = x->form_at + x->form_bytes;
+    }
+    p->scratch_at = end;
+}
+
+/* Pinned mirrors of kept columns of whole numbers (argmax), so that reading them needs no copy. */
+static luce_status place_mirrors(struct gpu *g, struct program *p, luce_error *err)
+{
+    size_t n = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass && n) {
+            luce_status st = gpu_check(g, GPU(MallocHost)((void **)&p->host, n * sizeof *p->host), "claiming pinned memory", err);
+            if (st) return st;
+            n = 0;
+        }
+        for (int v = 1; v < p->tape->n_values; v++) {
+            const struct value *x = &p->tape->values[v];
+            if (!x->keep || x->producer < 0 || p->tape->calls[x->producer].op != OP_ARGMAX) continue;
+            if (p->host) p->places[v].host = p->host + n;
+            n += (size_t)p->plan->bucket.rows[x->shape.rows];
+        }
+    }
+    return LUCE_OK;
+}
+
+/* The shared blocks grow to what this program needs. */
+static luce_status claim(struct gpu *g, struct program *p, luce_error *err)
+{
+    if (p->bytes <= g->block_bytes && p->parts_bytes <= g->parts_bytes) return LUCE_OK;
+    luce_status st = gpu_check(g, GPU(StreamSynchronize)(g->stream), "running", err);
+    if (st) return st;
+    uint64_t bytes = p->bytes > g->block_bytes ? p->bytes : g->block_bytes;
+    uint64_t parts = p->parts_bytes > g->parts_bytes ? p->parts_bytes : g->parts_bytes;
+    gpu_free(g, g->block);
+    gpu_free(g, g->parts);
+    g->block = g->parts = NULL;
+    g->block_bytes = g->parts_bytes = 0;
+    g->generation++;
+    st = gpu_alloc(g, (void **)&g->block, bytes, "the values of a step", err);
+    if (!st) st = gpu_alloc(g, (void **)&g->parts, parts, "the parts of products", err);
+    if (st) return st;
+    g->block_bytes = bytes;
+    g->parts_bytes = parts;
+    st = gpu_check(g, GPU(MemsetAsync)(g->block, 0, bytes, g->stream), "clearing memory", err);
+    return st ? st : gpu_check(g, GPU(MemsetAsync)(g->parts, 0, parts ? parts : 256, g->stream), "clearing memory", err);
+}
+
+luce_status gpu_compile(struct device *d, struct program **out, const struct tape *t, const struct plan *plan,
+                        struct device_cache *c, luce_error *err)
+{
+    struct gpu *g = (struct gpu *)d;
+    *out = NULL;
+    struct program *p = mem_zero(sizeof *p);
+    if (!p) return fail(err, LUCE_E_NOMEM, "out of memory for a program");
+    *p = (struct program){ .tape = t, .plan = plan, .cache = c };
+    p->places = mem_array((size_t)t->n_values + 1, sizeof *p->places);
+    p->packs = mem_array((size_t)(t->n_calls + 1) * PACK_MOST, sizeof *p->packs);
+    luce_status st = p->places && p->packs ? LUCE_OK : fail(err, LUCE_E_NOMEM, "out of memory for a program");
+    if (!st) {
+        find_uses(p);
+        place_forms(p);
+        st = place_mirrors(g, p, err);
+    }
+    if (!st) st = program_prepare(g, p, err);
+    if (!st) st = claim(g, p, err);
+    if (st) {
+        gpu_program_close(d, p);
+        return st;
+    }
+    *out = p;
+    return LUCE_OK;
+}
+
+void gpu_program_close(struct device *d, struct program *p)
+{
+    struct gpu *g = (struct gpu *)d;
+    if (!p) return;
+    if (p->graph && !g->lost) (void)GPU(GraphExecDestroy)(p->graph);
+    if (p->host) (void)GPU(FreeHost)(p->host);
+    mem_free(p->launches.at);
+    mem_free(p->packs);
+    mem_free(p->places);
+    mem_free(p);
+}
+
+static luce_status start(struct gpu *g, const struct launch *l, luce_error *err)
+{
+    GPU(LaunchAttribute) overlap = { .id = GPU(LaunchAttributeProgrammaticStreamSerialization) };
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    GPU(LaunchConfig_t) config = { .gridDim = { l->grid[0], l->grid[1], l->grid[2] }, .blockDim = { l->block, 1, 1 },
+                                   .dynamicSmemBytes = l->shared, .stream = g->stream, .attrs = &overlap,
+                                   .numAttrs = l->overlap && g->major >= 9 };
+    void *args[] = { (void *)l->args };
+    return gpu_check(g, GPU(LaunchKernelExC)(&config, l->kernel, args), "starting a kernel", err);
+}
+
+/* Launches and graph for the block as it is now. */
+static luce_status build(struct gpu *g, struct program *p, luce_error *err)
+{
+    gpu_graph graph = NULL;
+    luce_status st = claim(g, p, err);
+    if (!st) st = program_emit(g, p, false, &p->launches, err);
+    if (st) return st;
+    if (p->graph) (void)GPU(GraphExecDestroy)(p->graph);
+    p->graph = NULL;
+    st = gpu_check(g, GPU(StreamSynchronize)(g->stream), "running", err);
+    if (!st) st = gpu_check(g, GPU(StreamBeginCapture)(g->stream, GPU(StreamCaptureModeThreadLocal)), "capturing a graph", err);
+    if (st) return st;
+    for (int i = 0; i < p->launches.n && !st; i++) st = start(g, &p->launches.at[i], err);
+    gpu_error e = GPU(StreamEndCapture)(g->stream, &graph);
+    if (!st) st = gpu_check(g, e, "capturing a graph", err);
+    if (!st) st = gpu_check(g, GPU(GraphInstantiate)(&p->graph, graph, 0), "making a graph", err);
+    if (graph) (void)GPU(GraphDestroy)(graph);
+    if (!st) p->generation = g->generation;
+    return st;
+}
+
+/* The step's parts that are in use, to where the begin kernel reads them. */
+static void put_step(struct gpu *g, const struct step *s)
+{
+    struct step *to = g->host_step;
+    to->head = s->head;
+    memcpy(to->seq, s->seq, (size_t)s->head.n_seqs * sizeof *s->seq);
+    memcpy(to->out, s->out, (size_t)s->head.n_out * sizeof *s->out);
+    memcpy(to->edit, s->edit, (size_t)s->head.n_edits * sizeof *s->edit);
+    memcpy(to->ctx, s->ctx, (size_t)s->head.n_ctx * sizeof *s->ctx);
+    memcpy(to->row, s->row, (size_t)s->head.n_rows * sizeof *s->row);
+}
+
+static int rows_in_use(const struct step *s, enum domain d)
+{
+    return d == DOM_ROWS ? s->head.n_rows : d == DOM_OUT ? s->head.n_out : d == DOM_CTX ? s->head.n_ctx : s->head.n_seqs;
+}
+
+/* One call of a traced run: its launches between two events, then a hash of what it wrote. */
+static luce_status trace_call(struct gpu *g, struct program *p, const struct launches *l, int *at, int index,
+                              gpu_event times[2], struct trace *out, const struct step *s, luce_error *err)
+{
+    float ms = 0;
+    luce_status st = gpu_check(g, GPU(EventRecord)(times[0], g->stream), "tracing", err);
+    for (; *at < l->n && l->at[*at].call == index && !st; ++*at) st = start(g, &l->at[*at], err);
+    if (!st) st = gpu_check(g, GPU(EventRecord)(times[1], g->stream), "tracing", err);
+    if (!st) st = gpu_check(g, GPU(StreamSynchronize)(g->stream), "running", err);
+    if (!st) st = gpu_check(g, GPU(EventElapsedTime)(&ms, times[0], times[1]), "tracing", err);
+    if (st || index < 0) return st;
+    const struct call *c = &p->tape->calls[index];
+    *out = (struct trace){ .tape = p->tape, .call = c, .index = index, .seconds = ms * 1e-3 };
+    struct shape shape = c->shape[0];
+    uint64_t bytes = (uint64_t)rows_in_use(s, shape.rows) * shape_row_bytes(shape);
+    void *copy = bytes ? mem_alloc(bytes) : NULL;
+    if (bytes && !copy) return fail(err, LUCE_E_NOMEM, "out of memory for tracing");
+    if (bytes) {
+        st = gpu_check(g, GPU(MemcpyAsync)(copy, g->block + p->plan->offset[c->out[0].id], bytes, GPU(MemcpyDeviceToHost),
+                                           g->stream), "tracing", err);
+        if (!st) st = gpu_check(g, GPU(StreamSynchronize)(g->stream), "tracing", err);
+        if (!st) out->hash = hash_bytes(copy, bytes, 0);
+    }
+    mem_free(copy);
+    return st;
+}
+
+static luce_status run_traced(struct gpu *g, struct program *p, const struct step *s, trace_fn fn, void *context,
+                              luce_error *err)
+{
+    struct launches l = { 0 };
+    gpu_event times[2] = { NULL, NULL };
+    int at = 0;
+    luce_status st = claim(g, p, err);
+    if (!st) st = program_emit(g, p, true, &l, err);
+    for (int i = 0; i < 2 && !st; i++) st = gpu_check(g, GPU(EventCreate)(&times[i]), "tracing", err);
+    for (int i = -1; i < p->tape->n_calls && !st; i++) {
+        struct trace t = { 0 };
+        st = trace_call(g, p, &l, &at, i, times, &t, s, err);
+        if (!st && i >= 0) fn(context, &t);
+    }
+    for (int i = 0; i < 2; i++)
+        if (times[i]) (void)GPU(EventDestroy)(times[i]);
+    mem_free(l.at);
+    return st;
+}
+
+luce_status gpu_run(struct device *d, struct program *p, const struct step *s, trace_fn trace, void *context,
+                    luce_error *err)
+{
+    struct gpu *g = (struct gpu *)d;
+    if (g->lost)
+        return fail(err, LUCE_E_DEVICE, GPU_NAME ":%d failed before and cannot be used any more by this process", g->index);
+    put_step(g, s);
+    if (trace) return run_traced(g, p, s, trace, context, err);
+    if (!p->graph || p->generation != g->generation) {
+        luce_status st = build(g, p, err);
+        if (st) return st;
+    }
+    luce_status st = gpu_check(g, GPU(GraphLaunch)(p->graph, g->stream), "running", err);
+    return st ? st : gpu_check(g, GPU(StreamSynchronize)(g->stream), "running", err);
+}
+
+static uint8_t *row_at(const struct gpu *g, const struct program *p, struct val v, int row)
+{
+    return g->block + p->plan->offset[v.id] + (uint64_t)row * shape_row_bytes(p->tape->values[v.id].shape);
+}
+
+luce_status gpu_read(struct device *d, struct program *p, struct val v, int first_row, int n_rows, void *host,
+                     luce_error *err)
+{
+    struct gpu *g = (struct gpu *)d;
+    uint64_t bytes = (uint64_t)n_rows * shape_row_bytes(p->tape->values[v.id].shape);
+    if (p->places[v.id].host) {
+        memcpy(host, p->places[v.id].host + first_row, bytes);
+        return LUCE_OK;
+    }
+    luce_status st = gpu_check(g, GPU(MemcpyAsync)(host, row_at(g, p, v, first_row), bytes, GPU(MemcpyDeviceToHost), g->stream),
+                               "reading results", err);
+    return st ? st : gpu_check(g, GPU(StreamSynchronize)(g->stream), "reading results", err);
+}
+
+luce_status gpu_write(struct device *d, struct program *p, struct val v, int first_row, int n_rows,
+                      const void *host, luce_error *err)
+{
+    struct gpu *g = (struct gpu *)d;
+    uint64_t bytes = (uint64_t)n_rows * shape_row_bytes(p->tape->values[v.id].shape);
+    luce_status st = claim(g, p, err);
+    if (!st) st = gpu_check(g, GPU(MemcpyAsync)(row_at(g, p, v, first_row), host, bytes, GPU(MemcpyHostToDevice), g->stream),
+                            "writing inputs", err);
+    return st ? st : gpu_check(g, GPU(StreamSynchronize)(g->stream), "writing inputs", err);
+}

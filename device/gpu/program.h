@@ -1,0 +1,46 @@
+/* device/gpu/program.h - between program.c (memory, graphs, runs) and emit.c (calls to launches). */
+#ifndef LUCE_DEVICE_GPU_PROGRAM_H
+#define LUCE_DEVICE_GPU_PROGRAM_H
+
+#include "device/gpu/gpu.h"
+
+/* What a program knows of a value of its tape. */
+struct place {
+    bool form;                  /* products read it: it has a form at form_at of the block */
+    bool f32;                   /* somebody reads it in f32 */
+    int form_from, form_to;     /* life of the form: calls */
+    uint64_t form_at, form_bytes;
+    int32_t *host;              /* pinned mirror of a kept i32 column, or NULL */
+};
+
+struct launches {
+    struct launch *at;
+    int n, cap;
+};
+
+struct program {
+    const struct tape *tape;
+    const struct plan *plan;
+    struct device_cache *cache;
+    struct place *places;       /* by value id */
+    int32_t *host;              /* pinned; all mirrors */
+    struct gpu_pack **packs;    /* [call][PACK_MOST] of products */
+    uint64_t scratch_at, panel_at, bytes, parts_bytes;  /* in the block */
+    struct launches launches;
+    gpu_graph_exec graph;
+    unsigned generation;        /* of the block that graph and launches are for */
+};
+
+/* Whether the rows of this domain run in wide kernels. */
+static inline bool program_wide(const struct program *p, enum domain d)
+{
+    return p->plan->bucket.class == STEP_WIDE && d == DOM_ROWS;
+}
+/* Finds the packs of all products and what they and attention need as scratch. */
+luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err);
+/* Fills `out` for the block as it is. all: every value also goes to f32 (traces). */
+luce_status program_emit(struct gpu *g, struct program *p, bool all, struct launches *out, luce_error *err);
+/* The form of a value, at NULL when it has none. */
+struct form program_form(const struct gpu *g, const struct program *p, struct val v);
+
+#endif

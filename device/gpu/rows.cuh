@@ -1,0 +1,121 @@
+/* device/gpu/rows.cuh - decoding of single values of canonical rows, and writing of product forms. */
+#ifndef LUCE_DEVICE_GPU_ROWS_CUH
+#define LUCE_DEVICE_GPU_ROWS_CUH
+
+#include "device/gpu/kernels.h"
+#include "device/gpu/linear_narrow.cuh"
+
+enum { TYPE_F32 = 0, TYPE_F16 = 1, TYPE_Q4_0 = 2, TYPE_Q8_0 = 8, TYPE_Q4_K = 12, TYPE_Q6_K = 14,
+       TYPE_IQ4_XS = 23, TYPE_BF16 = 30 };        /* ids of quant/quant.h */
+
+__device__ inline float bf16_value(uint16_t h)
+{
+    return __uint_as_float((uint32_t)h << 16);
+}
+
+/* Value at column `col`: the definition of quant/, operation by operation. */
+__device__ inline float row_value(uint32_t type, const uint8_t *row, int col)
+{
+    switch (type) {
+    case TYPE_F32: return __uint_as_float(read_u16(row + 4 * (uint64_t)col) |
+                                          (uint32_t)read_u16(row + 4 * (uint64_t)col + 2) << 16);
+    case TYPE_F16: return read_half(row + 2 * (uint64_t)col);
+    case TYPE_BF16: return bf16_value(read_u16(row + 2 * (uint64_t)col));
+    case TYPE_Q8_0: {
+        const uint8_t *b = row + (uint64_t)(col / 32) * 34;
+        return __fmul_rn((float)(int8_t)b[2 + col % 32], read_half(b));
+    }
+    case TYPE_Q4_0: {
+        const uint8_t *b = row + (uint64_t)(col / 32) * 18;
+        int at = col % 32, q = b[2 + at % 16];
+        return __fmul_rn((float)((at < 16 ? q & 15 : q >> 4) - 8), read_half(b));
+    }
+    case TYPE_Q4_K: {
+        const uint8_t *b = row + (uint64_t)(col / 256) * 144, *p = b + 4;
+        int i = col % 256 / 32, q = b[16 + 32 * (i / 2) + col % 32];
+        int sc = i < 4 ? p[i] & 63 : (p[i + 4] & 15) | (p[i - 4] >> 6) << 4;
+        int m = i < 4 ? p[i + 4] & 63 : (p[i + 4] >> 4) | (p[i] >> 6) << 4;
+        float d = __fmul_rn(read_half(b), (float)sc), low = __fmul_rn(read_half(b + 2), (float)m);
+        return __fsub_rn(__fmul_rn(d, (float)(i % 2 ? q >> 4 : q & 15)), low);
+    }
+    case TYPE_Q6_K: {
+        const uint8_t *b = row + (uint64_t)(col / 256) * 210;
+        int n = col % 256 / 128, j = col % 128 / 32, l = col % 32;
+        int ql = b[64 * n + 32 * (j & 1) + l], qh = b[128 + 32 * n + l];
+        int q = ((j < 2 ? ql & 15 : ql >> 4) | ((qh >> (2 * j)) & 3) << 4) - 32;
+        return __fmul_rn(__fmul_rn(read_half(b + 208), (float)(int8_t)b[192 + col % 256 / 16]), (float)q);
+    }
+    default: {                  /* TYPE_IQ4_XS */
+        const int8_t level[16] = { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 };
+        const uint8_t *b = row + (uint64_t)(col / 256) * 136;
+        int i = col % 256 / 32, at = col % 32, q = b[8 + 16 * i + at % 16];
+        int s = ((b[4 + i / 2] >> (4 * (i % 2))) & 15) | ((read_u16(b + 2) >> (2 * i)) & 3) << 4;
+        return __fmul_rn(__fmul_rn(read_half(b), (float)(s - 32)), (float)level[at < 16 ? q & 15 : q >> 4]);
+    }
+    }
+}
+
+/* Scale that multiplies the code at column `col`; the value itself in formats without codes. */
+__device__ inline float row_scale(uint32_t type, const uint8_t *row, int col)
+{
+    switch (type) {
+    case TYPE_Q8_0: return read_half(row + (uint64_t)(col / 32) * 34);
+    case TYPE_Q4_0: return read_half(row + (uint64_t)(col / 32) * 18);
+    case TYPE_Q4_K: {
+        const uint8_t *b = row + (uint64_t)(col / 256) * 144, *p = b + 4;
+        const int i = col % 256 / 32;
+        return read_half(b) * (float)(i < 4 ? p[i] & 63 : (p[i + 4] & 15) | (p[i - 4] >> 6) << 4);
+    }
+    case TYPE_Q6_K: {
+        const uint8_t *b = row + (uint64_t)(col / 256) * 210;
+        return read_half(b + 208) * (float)(int8_t)b[192 + col % 256 / 16];
+    }
+    case TYPE_IQ4_XS: {
+        const uint8_t *b = row + (uint64_t)(col / 256) * 136;
+        const int i = col % 256 / 32;
+        return read_half(b) * (float)((((b[4 + i / 2] >> (4 * (i % 2))) & 15) | ((read_u16(b + 2) >> (2 * i)) & 3) << 4) - 32);
+    }
+    default: return row_value(type, row, col);
+    }
+}
+
+/* Byte of row n, column k in panels of `rows` rows. */
+__host__ __device__ inline uint64_t panel_at(int n, int k, int rows)
+{
+    return ((uint64_t)(k / 64) * rows + n) * 128 + (uint64_t)(((k % 64 / 8) ^ (n % 8)) * 16 + k % 8 * 2);
+}
+__device__ inline uint8_t *form_at(const form &f, int n, int k)
+{
+    return f.at + (f.nt ? x_at(n, k, f.nt) : panel_at(n, k, f.rows));
+}
+/* Beyond f16's range the largest value stands; NaN stays NaN. */
+__device__ inline __half to_half(float v)
+{
+    v = v > 65504.0f ? 65504.0f : v < -65504.0f ? -65504.0f : v;
+    return __float2half_rn(v);
+}
+/* Columns k and k + 1 (k even). */
+__device__ inline void form_put2(const form &f, int n, int k, float v0, float v1)
+{
+    *(__half2 *)form_at(f, n, k) = __halves2half2(to_half(v0 * f.scale), to_half(v1 * f.scale));
+}
+
+/* A kernel that takes more shared memory than usual: before its launch is captured. */
+static inline void allow_shared(const void *kernel, int bytes)
+{
+    (void)GPU(FuncSetAttribute)(kernel, GPU(FuncAttributeMaxDynamicSharedMemorySize), bytes);
+}
+template <class A> static void fill_launch(launch *l, void (*kernel)(A), dim3 grid, int block, size_t shared, const A &a)
+{
+    static_assert(sizeof(A) <= LAUNCH_ARGS, "LAUNCH_ARGS");
+    *l = launch{};
+    l->kernel = (const void *)kernel;
+    l->grid[0] = grid.x, l->grid[1] = grid.y, l->grid[2] = grid.z;
+    l->block = (unsigned)block;
+    l->shared = (unsigned)shared;
+    l->overlap = true;
+    l->call = -1;
+    memcpy(l->args, &a, sizeof a);
+}
+
+#endif

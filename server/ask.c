@@ -1,0 +1,267 @@
+/* server/ask.c - see ask.h. */
+#include "server/ask.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "server/server.h"
+
+bool refuse(struct refusal *r, int status, const char *code, const char *param, const char *format, ...)
+{
+    va_list args;
+    *r = (struct refusal){ .status = status, .code = code, .param = param };
+    va_start(args, format);
+    vsnprintf(r->text, sizeof r->text, format, args);
+    va_end(args);
+    return false;
+}
+
+bool refuse_status(struct refusal *r, luce_status status, const char *text)
+{
+    int http = status == LUCE_E_ARG || status == LUCE_E_UNSUPPORTED ? 400 : status == LUCE_E_BUSY ? 429
+             : status == LUCE_E_CANCELLED || status == LUCE_E_NOMEM || status == LUCE_E_DEVMEM ? 503 : 500;
+    return refuse(r, http, status == LUCE_E_BUSY ? "queue_full" : NULL, NULL, "%s", text);
+}
+
+/* Depth of the nesting, without recursion; what is in strings does not count. */
+static int nesting(struct str text)
+{
+    int depth = 0, most = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.at[i];
+        if (in_string && c == '\\') i++;
+        else if (c == '"') in_string = !in_string;
+        else if (!in_string && (c == '{' || c == '[')) depth++;
+        else if (!in_string && (c == '}' || c == ']')) depth--;
+        if (depth > most) most = depth;
+    }
+    return most;
+}
+
+json_t *ask_read_body(struct str body, struct refusal *why)
+{
+    json_error_t e;
+    if (nesting(body) > JSON_NESTING) {
+        refuse(why, 400, NULL, NULL, "JSON parse error: nesting deeper than %d", JSON_NESTING);
+        return NULL;
+    }
+    json_t *json = json_loadb(body.at, body.len, JSON_ALLOW_NUL, &e);
+    if (!json) {
+        refuse(why, 400, NULL, NULL, "JSON parse error: %s (line %d, column %d)", e.text, e.line, e.column);
+        return NULL;
+    }
+    if (json_is_object(json)) return json;
+    json_decref(json);
+    refuse(why, 400, NULL, NULL, "JSON parse error: the body must be an object");
+    return NULL;
+}
+
+static const char *kind_of(const json_t *v)
+{
+    static const char *const names[] = { "an object", "an array", "a string", "an integer", "a number", "a boolean",
+                                         "a boolean", "null" };
+    return v ? names[json_typeof(v)] : "nothing";
+}
+
+bool field_bool(const json_t *object, const char *key, bool *out, struct refusal *why)
+{
+    const json_t *v = json_object_get(object, key);
+    if (!v || json_is_null(v)) return true;
+    if (!json_is_boolean(v)) return refuse(why, 400, NULL, key, "%s: expected a boolean, found %s", key, kind_of(v));
+    *out = json_is_true(v);
+    return true;
+}
+
+bool field_number(const json_t *object, const char *key, double low, double high, double *out, struct refusal *why)
+{
+    const json_t *v = json_object_get(object, key);
+    if (!v || json_is_null(v)) return true;
+    if (!json_is_number(v)) return refuse(why, 400, NULL, key, "%s: expected a number, found %s", key, kind_of(v));
+    double x = json_number_value(v);
+    if (!(x >= low && x <= high))
+        return refuse(why, 400, NULL, key, "%s is %g; expected %g to %g", key, x, low, high);
+    *out = x;
+    return true;
+}
+
+bool field_int(const json_t *object, const char *key, int64_t low, int64_t high, int64_t *out, struct refusal *why)
+{
+    double x = (double)*out;
+    const json_t *v = json_object_get(object, key);
+    if (!field_number(object, key, (double)low, (double)high, &x, why)) return false;
+    if (x != floor(x)) return refuse(why, 400, NULL, key, "%s is %g; expected a whole number", key, x);
+    if (json_is_integer(v)) *out = json_integer_value(v);
+    else if (json_is_real(v)) *out = (int64_t)x;
+    return true;
+}
+
+const char *field_text(const json_t *object, const char *key)
+{
+    return json_string_value(json_object_get(object, key));
+}
+
+bool content_text(const json_t *content, struct buf *out, struct refusal *why)
+{
+    size_t i;
+    json_t *part;
+    if (json_is_string(content)) buf_add(out, json_string_value(content), json_string_length(content));
+    json_array_foreach(content, i, part) {
+        const char *type = field_text(part, "type");
+        const json_t *text = json_object_get(part, "text");
+        if (json_is_string(part)) text = part;
+        else if (type && (strstr(type, "image") || strstr(type, "audio") || strstr(type, "video")))
+            return refuse(why, 400, NULL, "content", "%s: this server has no %s input", type,
+                          strstr(type, "image") ? "image" : "media");
+        if (json_is_string(text)) buf_add(out, json_string_value(text), json_string_length(text));
+    }
+    return true;
+}
+
+bool add_message(json_t *messages, const char *role, struct str text)
+{
+    json_t *first = json_array_get(messages, 0);
+    size_t n = json_array_size(messages);
+    const char *last = n == 1 ? field_text(first, "role") : NULL;
+    if (!strcmp(role, "system") && last && !strcmp(last, "system")) {
+        struct buf both = { 0 };
+        content_text(json_object_get(first, "content"), &both, NULL);
+        buf_add_text(&both, "\n\n");
+        buf_add(&both, text.at, text.len);
+        bool good = !both.failed &&
+                    !json_object_set_new(first, "content", json_stringn_nocheck(both.data, both.len));
+        buf_drop(&both);
+        return good;
+    }
+    json_t *m = json_object();
+    json_object_set_new(m, "role", json_string(role));
+    json_object_set_new(m, "content", json_stringn_nocheck(text.at ? text.at : "", text.len));
+    return json_array_append_new(messages, m) == 0;
+}
+
+static bool add_stops(struct ask *a, const char *key, struct refusal *why)
+{
+    const json_t *v = json_object_get(a->body, key);
+    size_t n = json_is_array(v) ? json_array_size(v) : v && !json_is_null(v) ? 1 : 0;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
+        if (!json_is_string(s))
+            return refuse(why, 400, NULL, key, "%s: expected a string or strings, found %s", key, kind_of(s));
+        if (json_string_length(s) == 0) continue;
+        if (a->n_stop == ASK_STOPS) return refuse(why, 400, NULL, key, "%s: more than %d strings", key, ASK_STOPS);
+        a->stop[a->n_stop++] = json_string_value(s);
+    }
+    return true;
+}
+
+static bool read_bias(struct ask *a, struct refusal *why)
+{
+    const char *key;
+    json_t *v, *all = json_object_get(a->body, "logit_bias");
+    if (!all || json_is_null(all)) return true;
+    if (!json_is_object(all)) return refuse(why, 400, NULL, "logit_bias", "logit_bias: expected an object of id: bias");
+    json_object_foreach(all, key, v) {
+        char *end;
+        long id = strtol(key, &end, 10);
+        if (*end || end == key || id < 0 || id > INT32_MAX || !json_is_number(v) || fabs(json_number_value(v)) > 1000)
+            return refuse(why, 400, NULL, "logit_bias", "logit_bias: '%.40s' is not a token id with a number", key);
+        if (a->sampling.n_bias == ASK_BIAS)
+            return refuse(why, 400, NULL, "logit_bias", "logit_bias: more than %d tokens", ASK_BIAS);
+        a->bias_id[a->sampling.n_bias] = (int32_t)id;
+        a->bias[a->sampling.n_bias++] = (float)json_number_value(v);
+    }
+    a->sampling.bias_id = a->bias_id;
+    a->sampling.bias = a->bias;
+    return true;
+}
+
+static bool read_sampling(struct ask *a, const struct server *s, struct refusal *why)
+{
+    luce_sampling *p = &a->sampling;
+    const json_t *b = a->body;
+    double temperature = s->params->temperature, top_p = s->params->top_p, min_p = 0, repetition = 1, presence = 0, frequency = 0;
+    int64_t top_k = s->params->top_k, window = 256, seed = 0;
+    if (!field_number(b, "temperature", 0, 100, &temperature, why) || !field_number(b, "top_p", 0, 1, &top_p, why) ||
+        !field_number(b, "min_p", 0, 1, &min_p, why) || !field_int(b, "top_k", -1, INT32_MAX, &top_k, why) ||
+        !field_number(b, "repetition_penalty", 0, 100, &repetition, why) ||
+        !field_number(b, "rep_pen", 0, 100, &repetition, why) ||
+        !field_number(b, "presence_penalty", -2, 2, &presence, why) ||
+        !field_number(b, "frequency_penalty", -2, 2, &frequency, why) ||
+        !field_int(b, "rep_window", 0, INT32_MAX, &window, why) || !field_int(b, "seed", INT64_MIN, INT64_MAX, &seed, why))
+        return false;
+    const json_t *has_seed = json_object_get(b, "seed");
+    *p = (luce_sampling){ .temperature = (float)temperature, .top_p = (float)top_p, .min_p = (float)min_p,
+                          .top_k = top_k > 0 ? (int)top_k : 0, .repetition_penalty = (float)repetition,
+                          .presence_penalty = (float)presence, .frequency_penalty = (float)frequency,
+                          .penalty_window = (int)window, .has_seed = has_seed && !json_is_null(has_seed),
+                          .seed = (uint64_t)seed };
+    return read_bias(a, why);
+}
+
+/* What would need a grammar is refused, never ignored. */
+static bool check_constraints(struct ask *a, struct refusal *why)
+{
+    static const char *const grammars[] = { "grammar", "guided_regex", "guided_json", "guided_grammar" };
+    const json_t *places[] = { json_object_get(a->body, "response_format"),
+                               json_object_get(json_object_get(a->body, "text"), "format"),
+                               json_object_get(json_object_get(a->body, "output_config"), "format") };
+    for (size_t i = 0; i < COUNT(grammars); i++) {
+        const json_t *v = json_object_get(a->body, grammars[i]);
+        if (v && !json_is_null(v))
+            return refuse(why, 400, "unsupported", grammars[i], "%s: this server cannot constrain its output; leave the field out",
+                          grammars[i]);
+    }
+    for (size_t i = 0; i < COUNT(places); i++) {
+        const char *type = field_text(places[i], "type");
+        if (type && strcmp(type, "text"))
+            return refuse(why, 400, "unsupported", "response_format", "response_format '%.40s': this server cannot "
+                          "constrain its output; ask for JSON in the prompt, or use type 'text'", type);
+    }
+    const json_t *choice = json_object_get(a->body, "tool_choice");
+    const char *word = json_is_string(choice) ? json_string_value(choice) : field_text(choice, "type");
+    if (!word || !strcmp(word, "auto")) return true;
+    if (!strcmp(word, "none")) {
+        json_decref(a->tools);
+        a->tools = NULL;
+        return true;
+    }
+    return refuse(why, 400, "unsupported", "tool_choice", "tool_choice '%.40s': this server cannot force a call; use "
+                  "'auto' or 'none'", word);
+}
+
+bool ask_common(struct ask *a, const struct server *s, struct refusal *why)
+{
+    static const char *const limits[] = { "max_tokens", "max_output_tokens", "max_completion_tokens" };
+    const json_t *b = a->body, *options = json_object_get(b, "stream_options");
+    int64_t n = 1, one = 0;
+    a->choices = 1;
+    a->include_usage = s->params->stream_usage;
+    for (int i = 2; i >= 0; i--) {              /* the first in the list that is there */
+        const json_t *v = json_object_get(b, limits[i]);
+        if (v && !json_is_null(v) && !field_int(b, limits[i], 1, INT32_MAX, &one, why)) return false;
+    }
+    a->max_tokens = one ? one : s->params->max_tokens;
+    bool parallel = true;
+    if (!field_bool(b, "stream", &a->stream, why) || !field_int(b, "n", 1, ASK_CHOICES, &n, why) ||
+        !field_bool(options, "include_usage", &a->include_usage, why) ||
+        !field_bool(b, "parallel_tool_calls", &parallel, why))
+        return false;
+    a->choices = (int)n;
+    a->one_call = !parallel;
+    return read_sampling(a, s, why) && add_stops(a, "stop", why) && add_stops(a, "stop_sequences", why) &&
+           check_constraints(a, why);
+}
+
+void ask_drop(struct ask *a)
+{
+    json_decref(a->body);
+    json_decref(a->messages);
+    json_decref(a->tools);
+    json_decref(a->variables);
+    for (int i = 0; i < a->n_prompts; i++) luce_free(a->prompts[i].ids);
+    mem_free(a->prompts);
+    *a = (struct ask){ 0 };
+}

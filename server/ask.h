@@ -1,0 +1,77 @@
+/* server/ask.h - one request, whatever API it came by: what to continue, how, and how to answer. The
+ * dialects fill it; everything after them knows this form only. Threads: one owner. */
+#ifndef LUCE_SERVER_ASK_H
+#define LUCE_SERVER_ASK_H
+
+#include <jansson.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/str.h"
+
+struct server;
+
+/* Why a request gets no answer. */
+struct refusal {
+    int status;                     /* HTTP; 0: none */
+    const char *code;               /* machine-readable, or NULL */
+    const char *param;              /* static name of the field, or NULL */
+    char text[1000];
+};
+/* Fills *r and returns false. */
+bool refuse(struct refusal *r, int status, const char *code, const char *param, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+/* The refusal that a failure of the engine means. */
+bool refuse_status(struct refusal *r, luce_status status, const char *text);
+
+struct prompt {                     /* ids; owned */
+    int32_t *ids;
+    size_t n;
+};
+
+enum { ASK_STOPS = 64, ASK_CHOICES = 128, ASK_BIAS = 1024, ASK_TOP_LOGPROBS = 20, JSON_NESTING = 100 };
+struct ask {
+    json_t *body;                   /* owned; texts below are borrowed from it */
+    bool chat;                      /* messages, to be put in the model's form; else prompts as they are */
+    json_t *messages;               /* owned: in the form of the chat API, system turn first */
+    json_t *tools;                  /* owned: likewise; NULL: none */
+    json_t *variables;              /* owned: for the template; NULL: none */
+    struct prompt *prompts;         /* owned, n_prompts */
+    int n_prompts;
+
+    bool stream, include_usage, echo;
+    int choices;                    /* of each prompt */
+    int64_t max_tokens;             /* 0: what the context leaves */
+    luce_sampling sampling;
+    int32_t bias_id[ASK_BIAS];
+    float bias[ASK_BIAS];
+    const char *stop[ASK_STOPS];
+    int n_stop;
+    bool logprobs;
+    int top_logprobs;
+    bool one_call;                  /* parallel_tool_calls: false */
+    bool store;                     /* Responses: keep it for previous_response_id */
+    bool thinks_when_asked;         /* reasoning is off unless the request turns it on */
+    bool begins_in_reasoning;       /* the prompt opened it */
+    const char *note;               /* something was left out; static */
+};
+
+/* Reads the body, which must be an object nested at most JSON_NESTING deep. */
+json_t *ask_read_body(struct str body, struct refusal *why);
+/* The fields that all APIs share: limits, sampling, stops, tools, stream. */
+bool ask_common(struct ask *a, const struct server *s, struct refusal *why);
+void ask_drop(struct ask *a);
+
+/* Fields of an object, with the type checked; absent and null leave *out. */
+bool field_bool(const json_t *object, const char *key, bool *out, struct refusal *why);
+bool field_number(const json_t *object, const char *key, double low, double high, double *out, struct refusal *why);
+bool field_int(const json_t *object, const char *key, int64_t low, int64_t high, int64_t *out, struct refusal *why);
+const char *field_text(const json_t *object, const char *key);      /* NULL unless it is a string */
+
+/* The text of a content: a string, or the text parts of a list; false for parts that this server cannot
+ * take (images). Other kinds of parts are skipped. */
+bool content_text(const json_t *content, struct buf *out, struct refusal *why);
+/* Appends {"role", "content"}; a leading system turn takes further ones, parted by a blank line. */
+bool add_message(json_t *messages, const char *role, struct str text);
+
+#endif

@@ -1,0 +1,65 @@
+/* server/watch.c - clients that leave, requests that do not arrive, streams that are silent too long.
+ * A suspended socket is not watched by the library. A client that closes or half-closes its side shows
+ * here: a stream is woken and writes a comment, which fails if nobody is there; a plain request ends. */
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "server/inside_http.h"
+
+void watch_add(struct connection *c)
+{
+    struct epoll_event e = { .events = EPOLLRDHUP | EPOLLET, .data.ptr = c };
+    epoll_ctl(c->http->watch_fd, EPOLL_CTL_ADD, c->fd, &e);
+}
+
+void watch_remove(struct connection *c)
+{
+    epoll_ctl(c->http->watch_fd, EPOLL_CTL_DEL, c->fd, NULL);
+}
+
+/* The lock of the list is held, so that c stays. */
+static void look_at(struct http *h, struct connection *c, uint64_t now)
+{
+    const struct http_params *p = h->params;
+    uint64_t silent = (now - c->last_ns) / 1000000;
+    if (c->state == READING && now - c->started_ns > REQUEST_SECONDS * 1000000000ull) shutdown(c->fd, SHUT_RDWR);
+    if (c->state == REPLYING && c->exchange.source && !c->exchange.later && silent >= (uint64_t)p->keep_alive_ms)
+        http_wake(c);
+}
+
+static void on_hangup(struct http *h, struct connection *gone, uint32_t events)
+{
+    pthread_mutex_lock(&h->lock);
+    for (struct connection *c = h->all; c; c = c->after) {
+        if (c != gone) continue;        /* it may have ended since */
+        bool known = c->state != QUEUED && c->exchange.source;      /* else the handler is not done */
+        atomic_store(&c->half_closed, true);
+        if (events & (EPOLLHUP | EPOLLERR) || (known && c->exchange.later)) {
+            atomic_store(&c->left, true);
+            if (known) c->exchange.source->left(c->exchange.context);
+        } else if (known) {
+            c->last_ns = 0;             /* silent for ever: a comment is due at once */
+        }
+        http_wake(c);
+        break;
+    }
+    pthread_mutex_unlock(&h->lock);
+}
+
+void watch_run(void *arg)
+{
+    struct http *h = arg;
+    struct epoll_event got[64];
+    uint64_t looked = 0;
+    while (!atomic_load(&h->stopping)) {
+        int n = epoll_wait(h->watch_fd, got, 64, WATCH_MS);
+        for (int i = 0; i < n; i++) on_hangup(h, got[i].data.ptr, got[i].events);
+        uint64_t now = clock_ns();
+        if (now - looked < 1000000ull * WATCH_MS) continue;
+        looked = now;
+        pthread_mutex_lock(&h->lock);
+        for (struct connection *c = h->all; c; c = c->after) look_at(h, c, now);
+        pthread_mutex_unlock(&h->lock);
+    }
+}

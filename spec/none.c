@@ -1,0 +1,26 @@
+/* spec/none.c - no guess: plain decoding. */
+#include "spec/drafter.h"
+
+static luce_status open_none(struct drafter_state **out, const struct drafter_env *env, luce_error *err)
+{
+    (void)err;
+    *out = NULL;
+    if (!env->path) return LUCE_OK;
+    return fail(err, LUCE_E_ARG, "the drafter 'none' takes no file, and there is %s", env->path);
+}
+
+static luce_status propose(struct drafter_state *s, struct draft *const *drafts, int n, luce_error *err)
+{
+    (void)s, (void)drafts, (void)n, (void)err;
+    return LUCE_OK;
+}
+
+static void close_none(struct drafter_state *s)
+{
+    (void)s;
+}
+
+const struct drafter drafter_none = {
+    .name = "none", .doc = "plain decoding, one token a step", .open = open_none, .propose = propose,
+    .close = close_none,
+};

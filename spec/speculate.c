@@ -1,0 +1,200 @@
+/* spec/speculate.c - see speculate.h. */
+#include "spec/speculate.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "spec/width.h"
+
+enum { TRY_NODES = 2, TIMED_DEPTH = 3 };
+static const double rate = 0.1;             /* weight of the newest time of a guess, ... */
+static const double slower = 1.5;           /* ... which counts as at most this much longer than usual */
+
+struct speculator {
+    const struct drafter *drafter;
+    struct drafter_state *state;
+    int most, block;
+    struct cost cost;
+    double per_depth;               /* seconds of a guess by depth, running mean; 0: it costs nothing */
+    struct record_of_guesses all, slot[STEP_SEQS];
+};
+
+void speculator_close(struct speculator *s)
+{
+    if (!s) return;
+    if (s->drafter) s->drafter->close(s->state);
+    mem_free(s);
+}
+
+const char *speculator_name(const struct speculator *s)
+{
+    return s ? s->drafter->name : "none";
+}
+
+static luce_status check(const struct speculate_params *p, const struct drafter *d, luce_error *err)
+{
+    if (p->most < 0 || p->most >= NARROW_ROWS)
+        return fail(err, LUCE_E_ARG, "%d drafted tokens a step; expected 1 to %d, or 0 for the drafter's own", p->most,
+                    NARROW_ROWS - 1);
+    if (p->block < 0 || p->block == 1 || p->block > NARROW_ROWS)
+        return fail(err, LUCE_E_ARG, "a draft block of %d; expected 2 to %d, or 0 for the drafter's own", p->block,
+                    NARROW_ROWS);
+    if (d->takes_file && !p->path) return fail(err, LUCE_E_ARG, "the drafter '%s' needs a file (--draft)", d->name);
+    return LUCE_OK;
+}
+
+/* How long a guess takes, by one at a text of two tokens; the second time, as the first one compiles. */
+static luce_status time_drafter(struct speculator *s, luce_error *err)
+{
+    static const int32_t ids[] = { 0, 0 };
+    struct draft d = { .ids = ids, .n_ids = 2, .most = TIMED_DEPTH, .depth = TIMED_DEPTH };
+    struct draft *drafts[] = { &d };
+    luce_status st = LUCE_OK;
+    for (int i = 0; i < 2 && !st; i++) {
+        tree_init(&d.tree, ids[1]);
+        double start = clock_seconds();
+        st = s->drafter->propose(s->state, drafts, 1, err);
+        s->per_depth = (clock_seconds() - start) / TIMED_DEPTH;
+    }
+    return st;
+}
+
+luce_status speculator_open(struct speculator **out, const struct speculate_params *p, struct runner *target,
+                            const struct vocab *vocab, luce_error *err)
+{
+    const struct drafter *d;
+    struct drafter_state *state;
+    struct drafter_env env = { .target = target, .vocab = vocab, .path = p->path };
+    *out = NULL;
+    luce_status st = drafter_get(&d, p->name ? p->name : p->path ? "draft-model" : "none", err);
+    if (!st) st = check(p, d, err);
+    if (!st) st = d->open(&state, &env, err);
+    if (st || d->most == 0) return st;
+    struct speculator *s = mem_zero(sizeof *s);
+    if (!s) {
+        d->close(state);
+        return fail(err, LUCE_E_NOMEM, "out of memory for speculation");
+    }
+    s->drafter = d;
+    s->state = state;
+    s->most = p->most ? p->most : d->most;
+    s->block = p->block ? p->block : d->block;
+    record_init(&s->all);
+    int rows = (s->most + 1) * cache_slots(runner_cache(target));
+    st = cost_measure(&s->cost, target, rows < NARROW_ROWS ? rows : NARROW_ROWS, err);
+    if (!st && d->costs) st = time_drafter(s, err);
+    if (st) speculator_close(s);
+    else *out = s;
+    return st;
+}
+
+void speculator_begin(struct speculator *s, int slot)
+{
+    if (s) s->slot[slot] = s->all;
+}
+
+/* Texts that begin go on with the pause that the ones before have come to. */
+static bool try_now(struct speculator *s, struct record_of_guesses *r)
+{
+    bool now = record_try(r);
+    s->all.quiet = r->quiet;
+    s->all.pause = r->pause;
+    return now;
+}
+
+/* Decides before the guess how large it may be; `share` is the room of one text. */
+static void set_limits(struct speculator *s, struct draft *d, int n, int share)
+{
+    struct record_of_guesses *r = &s->slot[d->slot];
+    if (d->depth > s->block - 1) d->depth = s->block - 1;
+    d->declined = false;
+    d->most = d->fixed ? d->fixed : s->most;
+    if (d->fixed && d->most > share) d->most = share;
+    if (d->depth <= 0) d->most = 0;
+    if (d->most <= 0 || d->fixed || !s->drafter->costs) return;
+    int deep = d->depth < d->most ? d->depth : d->most;
+    int depth = width_depth(&s->cost, r, n, deep, s->per_depth / n);
+    bool open = depth == 0 && width_can_pay(&s->cost, n, deep, s->per_depth / n);
+    if (open && try_now(s, r)) d->most = depth = deep < TRY_NODES ? deep : TRY_NODES;
+    d->declined = depth == 0;
+    d->depth = depth;
+    if (depth == 0) d->most = 0;
+}
+
+static luce_status guess(struct speculator *s, struct draft *const *drafts, int n, luce_error *err)
+{
+    struct draft *wanted[STEP_SEQS];
+    int k = 0, deepest = 0;
+    for (int i = 0; i < n; i++)
+        if (drafts[i]->most > 0) wanted[k++] = drafts[i];
+    if (k == 0) return LUCE_OK;
+    double start = clock_seconds();
+    luce_status st = s->drafter->propose(s->state, wanted, k, err);
+    double took = clock_seconds() - start;
+    for (int i = 0; i < k; i++) {
+        const struct tree *t = &wanted[i]->tree;
+        wanted[i]->seconds = took;
+        for (int j = 0; j < t->n; j++) deepest = t->depth[j] > deepest ? t->depth[j] : deepest;
+    }
+    if (deepest == 0) return st;
+    double now = took / deepest, most = slower * s->per_depth;
+    if (now > most) now = most;             /* a prompt was fed, or a pause */
+    s->per_depth += rate * (now - s->per_depth);
+    return st;
+}
+
+/* Decides after the guess what of it is worth checking. */
+static void prune(struct speculator *s, struct draft *const *drafts, int n, int base_rows, int room)
+{
+    struct width_of w[STEP_SEQS];
+    struct draft *open[STEP_SEQS];
+    struct tree tried;
+    int k = 0;
+    for (int i = 0; i < n; i++) {
+        struct draft *d = drafts[i];
+        if (d->fixed || d->tree.n == 1) {
+            base_rows += d->tree.n;
+            room -= d->tree.n - 1;
+        } else {
+            open[k] = d;
+            w[k++] = (struct width_of){ &s->slot[d->slot], &d->tree };
+        }
+    }
+    if (k == 0) return;
+    for (int i = 0; i < k; i++) tree_prune(&open[i]->tree, open[i]->most + 1);
+    tried = open[0]->tree;
+    width_prune(&s->cost, w, k, base_rows, room);
+    for (int i = 0; i < k; i++) {
+        open[i]->declined = open[i]->tree.n == 1;
+        room -= open[i]->tree.n - 1;
+    }
+    if (!open[0]->declined || room < TRY_NODES || !try_now(s, &s->slot[open[0]->slot])) return;
+    open[0]->tree = tried;
+    open[0]->declined = false;
+    tree_prune(&open[0]->tree, TRY_NODES + 1);
+}
+
+luce_status speculator_draft(struct speculator *s, struct draft *const *drafts, int n, int base_rows, int room,
+                             luce_error *err)
+{
+    if (n == 0) return LUCE_OK;
+    for (int i = 0; i < n; i++) {
+        drafts[i]->seconds = 0;
+        tree_init(&drafts[i]->tree, drafts[i]->ids[drafts[i]->n_ids - 1]);
+        set_limits(s, drafts[i], n, room / n);
+    }
+    luce_status st = guess(s, drafts, n, err);
+    if (!st) prune(s, drafts, n, base_rows, room);
+    return st;
+}
+
+void speculator_observe(struct speculator *s, const struct draft *d, int n)
+{
+    if (d->tree.n == 1) return;
+    record_observe(&s->slot[d->slot], &d->tree, n);
+    record_observe(&s->all, &d->tree, n);
+}
+
+void speculator_time(struct speculator *s, int n, double seconds)
+{
+    cost_observe(&s->cost, n, seconds);
+}

@@ -1,0 +1,131 @@
+/* spec/width.c - see width.h. */
+#include "spec/width.h"
+
+enum { FIRST_PAUSE = 16, LONGEST_PAUSE = 128 };
+static const double rate = 0.1;             /* weight of the newest guess */
+static const double prior = 0.7;            /* a guessed token comes true, before anything is known */
+static const double most_correction = 1.5;
+/* Sizes must promise so much more than plain decoding: what cannot be measured well is left. */
+static const double least_gain = 1.03;
+
+void record_init(struct record_of_guesses *r)
+{
+    double reach = 1;
+    for (int d = 0; d < NARROW_ROWS; d++) {
+        r->expected[d] = r->accepted[d] = reach;
+        reach *= prior;
+    }
+    r->quiet = 0;
+    r->pause = FIRST_PAUSE;
+}
+
+void record_observe(struct record_of_guesses *r, const struct tree *t, int n)
+{
+    double expected[NARROW_ROWS] = { 0 };
+    int deepest = 0;
+    for (int i = 1; i < t->n; i++) {
+        expected[t->depth[i]] += (double)t->likely[i];
+        if (t->depth[i] > deepest) deepest = t->depth[i];
+    }
+    for (int d = 1; d <= deepest; d++) {
+        r->expected[d] += rate * (expected[d] - r->expected[d]);
+        r->accepted[d] += rate * ((n > d) - r->accepted[d]);
+    }
+    /* All of it came true: what lies deeper was not asked, and is taken to be no worse. */
+    for (int d = deepest + 1; n > deepest && d < NARROW_ROWS; d++) {
+        double likewise = r->expected[d] * r->accepted[deepest] / r->expected[deepest];
+        if (likewise > r->accepted[d]) r->accepted[d] += rate * (likewise - r->accepted[d]);
+    }
+    r->pause = n > 1 ? FIRST_PAUSE : r->pause;
+}
+
+double record_likely(const struct record_of_guesses *r, const struct tree *t, int node)
+{
+    int d = t->depth[node];
+    double by = r->expected[d] > 1e-6 ? r->accepted[d] / r->expected[d] : 1;
+    double likely = (double)t->likely[node] * (by < most_correction ? by : most_correction);
+    return likely < 1 ? likely : 1;
+}
+
+bool record_try(struct record_of_guesses *r)
+{
+    if (++r->quiet < r->pause) return false;
+    r->quiet = 0;
+    if (r->pause < LONGEST_PAUSE) r->pause *= 2;        /* an accepted guess shortens it again */
+    return true;
+}
+
+/* The text whose next node, in its order of likelihood, is the likeliest of all. Corrections differ by
+ * depth, so a node counts only once its parent is taken. */
+struct candidate {
+    int text, node;
+    double likely;
+};
+
+static struct candidate next_node(const struct width_of *w, int n, const uint64_t *taken)
+{
+    struct candidate best = { -1, 0, 0 };
+    for (int k = 0; k < n; k++) {
+        const struct tree *t = w[k].tree;
+        for (int i = 1; i < t->n; i++) {
+            if (taken[k] >> i & 1 || !(taken[k] >> t->parent[i] & 1)) continue;
+            double likely = record_likely(w[k].record, t, i);
+            if (best.text < 0 || likely > best.likely) best = (struct candidate){ k, i, likely };
+        }
+    }
+    return best;
+}
+
+/* Keeps the nodes of the mask, which is closed towards the root. */
+static void keep(struct tree *t, uint64_t mask)
+{
+    for (int i = 1; i < t->n; i++) t->likely[i] += (float)(mask >> i & 1) * 2;
+    int n = 0;
+    for (int i = 0; i < t->n; i++) n += (int)(mask >> i & 1);
+    tree_prune(t, n);
+    for (int i = 1; i < t->n; i++) t->likely[i] -= 2;
+}
+
+void width_prune(const struct cost *c, const struct width_of *w, int n, int base_rows, int room)
+{
+    uint64_t taken[STEP_SEQS], best[STEP_SEQS];
+    for (int k = 0; k < n; k++) taken[k] = best[k] = 1;
+    double plain = cost_of(c, base_rows + n), tokens = n, gain = (double)n / plain * least_gain;
+    for (int nodes = 1; nodes <= room && plain > 0; nodes++) {
+        struct candidate next = next_node(w, n, taken);
+        if (next.text < 0) break;
+        taken[next.text] |= UINT64_C(1) << next.node;
+        tokens += next.likely;
+        double speed = tokens / cost_of(c, base_rows + n + nodes);
+        if (speed <= gain) continue;
+        gain = speed;
+        for (int k = 0; k < n; k++) best[k] = taken[k];
+    }
+    for (int k = 0; k < n; k++) keep(w[k].tree, best[k]);
+}
+
+/* accepted [depth]: how often a guess is right that deep; NULL: always. */
+static int best_depth(const struct cost *c, const double *accepted, int n, int most, double draft_seconds_per_depth)
+{
+    double plain = cost_of(c, n), tokens = 1;
+    if (!(plain > 0)) return most;
+    double gain = least_gain / plain;
+    int best = 0;
+    for (int d = 1; d <= most && n * (d + 1) <= NARROW_ROWS; d++) {
+        tokens += accepted ? accepted[d] : 1;
+        double speed = tokens / (cost_of(c, n * (d + 1)) + d * draft_seconds_per_depth);
+        if (speed > gain) gain = speed, best = d;
+    }
+    return best;
+}
+
+int width_depth(const struct cost *c, const struct record_of_guesses *r, int n, int most,
+                double draft_seconds_per_depth)
+{
+    return best_depth(c, r->accepted, n, most, draft_seconds_per_depth);
+}
+
+bool width_can_pay(const struct cost *c, int n, int most, double draft_seconds_per_depth)
+{
+    return best_depth(c, NULL, n, most, draft_seconds_per_depth) > 0;
+}

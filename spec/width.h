@@ -1,0 +1,40 @@
+/* spec/width.h - how much to guess: the nodes for which the tokens that a step is expected to give, over
+ * the time that it is expected to take, are most. Expected tokens are the drafter's likelihoods, put
+ * right by how far they came true at each depth; time is the measured cost of a step of that many rows
+ * and of the guess. When plain decoding is better, nothing is guessed, but for a small try now and then.
+ * Threads: one owner. */
+#ifndef LUCE_SPEC_WIDTH_H
+#define LUCE_SPEC_WIDTH_H
+
+#include "run/cost.h"
+#include "spec/tree.h"
+
+/* What came true, in running means; one for each text, and one for all that begin. */
+struct record_of_guesses {
+    double expected[NARROW_ROWS], accepted[NARROW_ROWS];    /* texts that reached this depth, by depth */
+    int    quiet;                       /* steps since something was last guessed or tried */
+    int    pause;                       /* quiet steps before the next try */
+};
+void record_init(struct record_of_guesses *r);
+/* A tree was verified; n: rows of its accepted path, the root included. */
+void record_observe(struct record_of_guesses *r, const struct tree *t, int n);
+/* The likelihood of a node, put right. */
+double record_likely(const struct record_of_guesses *r, const struct tree *t, int node);
+
+/* One text of a step. */
+struct width_of {
+    const struct record_of_guesses *record;
+    struct tree *tree;
+};
+/* Prunes the trees to the best size together; base_rows: rows of texts without one. At most `room` nodes
+ * beside the roots. What the guess cost is spent, whatever is kept. */
+void width_prune(const struct cost *c, const struct width_of *w, int n, int base_rows, int room);
+/* For drafters that cost time by depth: how deep a guess pays for one of n texts, 0 for not at all. */
+int width_depth(const struct cost *c, const struct record_of_guesses *r, int n, int most,
+                double draft_seconds_per_depth);
+/* Whether a guess of any depth would pay if it were right: if not, there is nothing to find out. */
+bool width_can_pay(const struct cost *c, int n, int most, double draft_seconds_per_depth);
+/* Counts a step in which nothing was found worth guessing; true when it is time for a try. */
+bool record_try(struct record_of_guesses *r);
+
+#endif

@@ -1,0 +1,116 @@
+"""Reasoning and calls of tools: one raw output, five routes, the same result."""
+import json
+import random
+import unittest
+
+from harness import APIS, Server, pieces
+
+CHATML = ("{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
+          "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
+HERMES = ("{% if tools %}{% for t in tools %}{{ t|tojson }}{% endfor %}"
+          "<tool_call>\n{\"name\": <n>, \"arguments\": <a>}\n</tool_call>{% endif %}"
+          "{% if false %}<think></think>{% endif %}" + CHATML)
+XML = ("{% if tools %}<tool_call>\n<function=n>\n<parameter=p>\n</parameter>\n</function>\n</tool_call>{% endif %}"
+       + CHATML[:-len("{% endif %}")] + "{{ '<think>\n' }}{% endif %}")
+
+TOOLS = [{"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {
+    "n": {"type": "integer"}, "b": {"type": "boolean"}, "o": {"type": "object"}, "s": {"type": "string"}}}}}
+    for name in ("f", "g", "write_file")]
+
+
+def tools_for(api):
+    if api == "messages":
+        return [{"name": t["function"]["name"], "input_schema": t["function"]["parameters"]} for t in TOOLS]
+    if api == "responses":
+        return [dict(t["function"], type="function") for t in TOOLS]
+    return TOOLS
+
+
+def cut(text, rng):
+    data, out = text.encode(), []
+    while data:
+        n = rng.randrange(1, 9)
+        out.append(data[:n])
+        data = data[n:]
+    return out
+
+
+def hermes(name, arguments):
+    return '<tool_call>\n{"name": "%s", "arguments": %s}\n</tool_call>' % (name, arguments)
+
+
+def xml(name, **values):
+    return "<tool_call>\n<function=%s>\n%s</function>\n</tool_call>" % (
+        name, "".join(f"<parameter={k}>\n{v}\n</parameter>\n" for k, v in values.items()))
+
+
+NESTED = json.dumps({"s": 'q"uo\\te é\n', "o": {"a": [1, {"b": None}]}}, ensure_ascii=False)
+# raw output: text, reasoning, calls, finish
+OF_HERMES = {
+    "plain": ("No call needed.", ("No call needed.", "", [], "stop")),
+    "one": (hermes("f", '{"n": 3}'), ("", "", [("f", {"n": 3})], "tool_calls")),
+    "nested": ("I look.\n" + hermes("f", NESTED), ("I look.", "", [("f", json.loads(NESTED))], "tool_calls")),
+    "two": ("So: " + hermes("f", "{}") + "\n" + hermes("g", '{"s": "x"}'), ("So:", "", [("f", {}), ("g", {"s": "x"})], "tool_calls")),
+    "thought": ("<think>\nI could write <tool_call> here\n</think>\n\nNo call.", ("No call.", "I could write <tool_call> here", [], "stop")),
+    "inner": (hermes("write_file", '{"s": "ends with </tool_call> here"}'),
+              ("", "", [("write_file", {"s": "ends with </tool_call> here"})], "tool_calls")),
+}
+OF_XML = {
+    "plan": ("plan</think>\n\nhi", ("hi", "plan", [], "stop")),
+    "types": ("x</think>\n\n" + xml("f", n=3, b="true", o='{"a":1}', s="3"),
+              ("", "x", [("f", {"n": 3, "b": True, "o": {"a": 1}, "s": "3"})], "tool_calls")),
+    "lines": ("</think>\n\n" + xml("write_file", s="  a\n"), ("", "", [("write_file", {"s": "  a\n"})], "tool_calls")),
+    "closer": ("</think>\n\n" + xml("write_file", s="ends with </parameter> here."),
+               ("", "", [("write_file", {"s": "ends with </parameter> here."})], "tool_calls")),
+}
+
+
+class Chat(unittest.TestCase):
+    def run_all(self, template, outputs):
+        rng = random.Random(3)
+        scripts = {f"{name}{i}": {"pieces": pieces(*cut(raw, rng))} for name, (raw, _) in outputs.items() for i in range(4)}
+        with Server(scripts, context=2048, template=template) as server:
+            for script in scripts:
+                text, reasoning, calls, finish = outputs[script[:-1]][1]
+                for api in ("chat", "messages", "responses"):
+                    fields = {"tools": tools_for(api), "chat_template_kwargs": {"enable_thinking": True}}
+                    answers = [APIS[api](server, f"[[{script}]]", stream, **fields) for stream in (False, True)]
+                    with self.subTest(api=api, script=script):
+                        self.assertEqual(answers[0].key(), answers[1].key())
+                        a = answers[1]
+                        found = [(c["name"], json.loads(c["arguments"]) if isinstance(c["arguments"], str) else c["arguments"])
+                                 for c in a.calls]
+                        self.assertEqual((a.text.strip(), a.reasoning.strip(), found, a.finish), (text, reasoning, calls, finish))
+
+    def test_json_in_tags(self):
+        self.run_all(HERMES, OF_HERMES)
+
+    def test_tags_for_each_parameter_after_prefilled_reasoning(self):
+        self.run_all(XML, OF_XML)
+
+    def test_a_cap_inside_reasoning_or_a_call(self):
+        raw = "plan</think>\n\n" + xml("f", n=3)
+        scripts = {"all": {"pieces": pieces(*[c for c in raw])}}
+        with Server(scripts, context=2048, template=XML) as server:
+            whole = APIS["chat"](server, "[[all]]", False, tools=TOOLS)
+            self.assertEqual(whole.finish, "tool_calls")
+            for cap in range(1, len(raw), 7):
+                a, b = (APIS["chat"](server, "[[all]]", stream, tools=TOOLS, max_tokens=cap) for stream in (False, True))
+                self.assertEqual(a.key(), b.key())
+                self.assertEqual(a.finish, "length")
+                if cap <= 4:
+                    self.assertEqual((a.text, a.reasoning), ("", raw[:cap]))
+
+    def test_one_call_at_most_and_no_calls(self):
+        scripts = {"two": {"pieces": pieces(hermes("f", "{}"), "\n", hermes("g", "{}"))}}
+        with Server(scripts, context=2048, template=HERMES) as server:
+            for stream in (False, True):
+                self.assertEqual(len(APIS["chat"](server, "[[two]]", stream, tools=TOOLS, parallel_tool_calls=False).calls), 1)
+                self.assertEqual(APIS["chat"](server, "[[two]]", stream, tools=TOOLS, tool_choice="none").calls, [])
+            custom = [{"type": "custom", "name": "f"}]
+            item = server.post("/v1/responses", {"input": "[[two]]", "tools": custom, "parallel_tool_calls": False})["output"][0]
+            self.assertEqual((item["type"], item["name"]), ("custom_tool_call", "f"))
+
+
+if __name__ == "__main__":
+    unittest.main()

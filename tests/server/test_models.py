@@ -1,0 +1,54 @@
+"""luce serve with SmolLM2: many at once say what each says alone, and the command line."""
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import unittest
+
+from harness import BUILD, in_parallel
+
+MODEL = os.path.join(os.path.dirname(__file__), "..", "..", "models", "smollm2-135m-instruct-q4_1.gguf")
+PROMPTS = ["Why is the sky blue?", "Write a story about a fox.", "List ten colours.", "Explain gravity.",
+           "What is a tree?", "Tell me about Rome.", "How do boats float?", "Write about the sea."]
+
+
+@unittest.skipUnless(os.path.exists(MODEL), "no models (make models)")
+class RealModel(unittest.TestCase):
+    def ask(self, port, prompt, n=16):
+        c = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        c.request("POST", "/v1/chat/completions", json.dumps({"messages": [{"role": "user", "content": prompt}], "max_tokens": n}))
+        r = json.loads(c.getresponse().read())
+        c.close()
+        return r["choices"][0]["message"]["content"]
+
+    def test_many_at_once_equal_each_alone(self):
+        p = subprocess.Popen([os.path.join(BUILD, "luce"), "serve", MODEL, "--port", "0", "-c", "1024", "--max-concurrency", "6"],
+                             stderr=subprocess.PIPE, text=True)
+        port = int(re.search(r":(\d+)$", p.stderr.readline()).group(1))
+        alone = [self.ask(port, q) for q in PROMPTS]
+        for k in (2, 5, 16):
+            got = in_parallel([lambda i=i: self.ask(port, PROMPTS[i % 8]) for i in range(k)])
+            self.assertEqual(got, [alone[i % 8] for i in range(k)])
+        p.send_signal(signal.SIGTERM)
+        self.assertEqual(p.wait(10), 0)
+        p.stderr.close()
+
+    def test_the_command_line(self):
+        luce = os.path.join(BUILD, "luce")
+        empty = os.path.join(BUILD, "empty.jinja")
+        open(empty, "w").close()
+        for args, status, says in (
+                (["serve"], 2, "no model"), (["serve", MODEL, "--chat-template-file", empty, "-c", "512"], 2, "line 1, column 1"),
+                (["serve", MODEL, "--tls-cert", "x"], 2, "belong together"), (["serve", MODEL, "--api-key", ""], 2, "empty"),
+                (["serve", MODEL, "-c", "512", "--host", "256.1.1.1"], 2, "--host"), (["serve", "/nothing.gguf"], 1, "nothing.gguf"),
+                (["serve", MODEL, "--unknown"], 2, "--help")):
+            with self.subTest(args=args):
+                r = subprocess.run([luce] + args, stderr=subprocess.PIPE, text=True, timeout=60)
+                self.assertEqual(r.returncode, status)
+                self.assertIn(says, r.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
