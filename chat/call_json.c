@@ -81,7 +81,8 @@ static bool take_value(struct reply *r)
     }
     json_t *json = value_json(r);
     bool good = json_is_string(json) || (arguments && json_is_null(json));
-    if (name && good) good = call_start(r, (struct str){ json_string_value(json), json_string_length(json) }, (struct str){ 0 });
+    if (name && good) good = call_start(r, (struct str){ json_string_value(json), json_string_length(json) },
+                                        (struct str){ 0 });
     if (arguments && json_is_string(json)) buf_add(&r->args, json_string_value(json), json_string_length(json));
     json_decref(json);
     return good;
@@ -143,7 +144,7 @@ static enum verdict object_step(struct reply *r, bool end)
         return V_DONE;
     case IN_VALUE: {
         enum verdict v = find_end(r, end);
-        if (is_arguments(r) && v != V_BROKEN) pass_arguments(r);
+        if (is_arguments(r)) pass_arguments(r);     /* up to the byte that breaks it, however it is cut */
         if (v != V_DONE) return v;
         if (!take_value(r)) return V_BROKEN;
         r->at = r->seen;
@@ -191,10 +192,9 @@ enum verdict read_json_call(struct reply *r, bool end)
         }
         r->at++;
         if ((v = call_finish(r)) != V_DONE) return v;
-        skip_space(r);
         r->from = r->opened = r->at;
-        r->single = true;
-        return r->at == r->in.len && !end ? V_MORE : read_json_call(r, end);
+        r->skip_blank = true;
+        return read_json_call(r, end);
     }
     const char *close = r->p.dialect->tags ? r->p.dialect->tags->close : "</tool_call>";
     int there = mark_at(r, r->at, close, end);
@@ -290,7 +290,7 @@ static enum verdict read_named(struct reply *r, bool end)
         r->state = IN_ARGS;
     }
     enum verdict v = find_end(r, end);
-    if (v != V_BROKEN) pass_arguments(r);
+    pass_arguments(r);
     if (v != V_DONE) return v;
     r->at = r->seen;
     return call_finish(r);

@@ -85,7 +85,8 @@ static void convert(struct reply *r, size_t from, size_t to)
 
 static void unescape_entities(struct reply *r, size_t from, size_t to)
 {
-    static const char *const known[][2] = { { "&lt;", "<" }, { "&gt;", ">" }, { "&amp;", "&" }, { "&quot;", "\"" }, { "&apos;", "'" } };
+    static const char *const known[][2] = { { "&lt;", "<" }, { "&gt;", ">" }, { "&amp;", "&" }, { "&quot;", "\"" },
+                                           { "&apos;", "'" } };
     for (size_t i = from; i < to;) {
         const char *and = memchr(r->in.data + i, '&', to - i);
         size_t at = and? (size_t)(and-r->in.data) : to, n = 0;

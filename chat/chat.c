@@ -21,23 +21,29 @@ static const struct {
     const char *mark, *text;
 } fallbacks[] = {
     { "<start_of_turn>",
-      "{{ bos_token }}{% set ns = namespace(system='') %}{% for m in messages %}{% if m.role == 'system' %}"
-      "{% set ns.system = m.content ~ '\n\n' %}{% else %}<start_of_turn>{{ 'model' if m.role == 'assistant' else 'user' }}\n"
+      "{{ bos_token }}{% set ns = namespace(system='') %}{% for m in messages %}"
+      "{% if m.role == 'system' %}{% set ns.system = m.content ~ '\n\n' %}"
+      "{% else %}<start_of_turn>{{ 'model' if m.role == 'assistant' else 'user' }}\n"
       "{{ ns.system ~ m.content | trim }}{% set ns.system = '' %}<end_of_turn>\n{% endif %}{% endfor %}"
       "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}" },
     { "<|start_header_id|>",
-      "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n{{ m.content | trim }}<|eot_id|>"
-      "{% endfor %}{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}" },
+      "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
+      "{{ m.content | trim }}<|eot_id|>{% endfor %}"
+      "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}" },
     { "<|im_start|>",
-      "{% if tools %}<|im_start|>system\n{% if messages[0].role == 'system' %}{{ messages[0].content }}\n\n{% endif %}"
-      "# Tools\n\nThe functions that you may call, as JSON:\n<tools>{% for t in tools %}{{ '\n' ~ (t | tojson) }}{% endfor %}\n</tools>\n\n"
-      "For each call, write an object with name and arguments within tags:\n<tool_call>\n{\"name\": NAME, \"arguments\": OBJECT}\n"
-      "</tool_call><|im_end|>\n{% endif %}{% for m in messages %}{% if m.role == 'tool' %}<|im_start|>user\n<tool_response>\n"
-      "{{ m.content }}\n</tool_response><|im_end|>\n{% elif not (tools and loop.first and m.role == 'system') %}<|im_start|>"
-      "{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls or [] %}{{ '\n' if m.content or not loop.first else '' }}<tool_call>\n"
-      "{\"name\": {{ c.function.name | tojson }}, \"arguments\": {{ c.function.arguments if c.function.arguments is string else "
-      "c.function.arguments | tojson }}}\n</tool_call>{% endfor %}<|im_end|>\n{% endif %}{% endfor %}"
-      "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}" },
+      "{% if tools %}<|im_start|>system\n"
+      "{% if messages[0].role == 'system' %}{{ messages[0].content }}\n\n{% endif %}"
+      "# Tools\n\nThe functions that you may call, as JSON:\n"
+      "<tools>{% for t in tools %}{{ '\n' ~ (t | tojson) }}{% endfor %}\n</tools>\n\n"
+      "For each call, write an object with name and arguments within tags:\n"
+      "<tool_call>\n{\"name\": NAME, \"arguments\": OBJECT}\n</tool_call><|im_end|>\n{% endif %}"
+      "{% for m in messages %}{% if m.role == 'tool' %}"
+      "<|im_start|>user\n<tool_response>\n{{ m.content }}\n</tool_response><|im_end|>\n"
+      "{% elif not (tools and loop.first and m.role == 'system') %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+      "{% for c in m.tool_calls or [] %}{{ '\n' if m.content or not loop.first else '' }}<tool_call>\n"
+      "{\"name\": {{ c.function.name | tojson }}, \"arguments\": {{ c.function.arguments "
+      "if c.function.arguments is string else c.function.arguments | tojson }}}\n</tool_call>{% endfor %}"
+      "<|im_end|>\n{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}" },
 };
 
 static const char *fallback_for(const struct vocab *v)
@@ -62,7 +68,8 @@ static luce_status open_file(struct chat_template *t, const char *path, luce_err
     size_t blank = 0;
     while (blank < text.len && strchr(" \t\r\n", text.data[blank])) blank++;
     if (!st && blank == text.len)
-        st = fail(err, LUCE_E_ARG, "%s: line 1, column 1: the chat template is empty. Give a file with a template, or none "
+        st = fail(err, LUCE_E_ARG,
+                  "%s: line 1, column 1: the chat template is empty. Give a file with a template, or none "
                   "to use the model's own.", path);
     if (!st) st = jinja_parse(&t->usual, (struct str){ text.data, text.len }, path, err);
     buf_drop(&text);
@@ -99,7 +106,8 @@ luce_status chat_template_open(struct chat_template **out, const struct chat_sou
     t->eos = special_text(s->vocab, ROLE_EOS);
     t->pad = special_text(s->vocab, ROLE_PADDING);
     t->unk = special_text(s->vocab, ROLE_UNKNOWN);
-    if (!st && (!t->bos || !t->eos || !t->pad || !t->unk)) st = fail(err, LUCE_E_NOMEM, "out of memory for a chat template");
+    if (!st && (!t->bos || !t->eos || !t->pad || !t->unk)) st = fail(err, LUCE_E_NOMEM,
+                                                                     "out of memory for a chat template");
     if (st) {
         chat_template_close(t);
         return st;
@@ -165,13 +173,15 @@ static const char *effort_for(const struct jinja *t, const char *effort)
 {
     if (!effort || !strcmp(effort, "none") || !jinja_mentions(t, "reasoning_effort")) return NULL;
     if (!strcmp(effort, "minimal")) return "low";
-    bool high = !strcmp(effort, "high") || !strcmp(effort, "xhigh") || !strcmp(effort, "x-high") || !strcmp(effort, "max");
+    bool high = !strcmp(effort, "high") || !strcmp(effort, "xhigh") || !strcmp(effort, "x-high") || !strcmp(effort,
+            "max");
     if (!high) return effort;
     if (holds(t, "xhigh")) return "xhigh";
     return strcmp(effort, "max") == 0 && holds(t, "'max'") ? "max" : "high";
 }
 
-static luce_status options(struct vars *v, const struct chat_template *t, const struct jinja *j, const struct chat_request *r,
+static luce_status options(struct vars *v, const struct chat_template *t, const struct jinja *j,
+                           const struct chat_request *r,
                            struct jheap *h, luce_error *err)
 {
     set(v, "add_generation_prompt", jinja_bool(!r->no_generation_prompt && !r->continue_last));
@@ -239,7 +249,8 @@ static luce_status render_once(const struct chat_template *t, const struct jinja
 /* Cuts what the template writes after the last message's text. */
 static luce_status cut_after_last(struct chat_prompt *p, const json_t *messages, luce_error *err)
 {
-    const json_t *last = json_array_get(messages, json_array_size(messages) - 1), *content = json_object_get(last, "content");
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1), *content = json_object_get(last,
+            "content");
     struct str want = { json_string_value(content), json_string_length(content) };
     while (want.len && strchr(" \t\r\n", want.at[want.len - 1])) want.len--;
     while (want.len && strchr(" \t\r\n", *want.at)) want.at++, want.len--;
@@ -250,7 +261,8 @@ static luce_status cut_after_last(struct chat_prompt *p, const json_t *messages,
             at = i + want.len;
             break;
         }
-    if (at > p->text.len) return fail(err, LUCE_E_ARG, "the chat template changes the last message, so it cannot be continued");
+    if (at > p->text.len) return fail(err, LUCE_E_ARG,
+                                      "the chat template changes the last message, so it cannot be continued");
     p->text.len = at;
     while (p->n_spans && p->spans[p->n_spans - 1].from >= at) p->n_spans--;
     struct text_span *spans = (struct text_span *)(uintptr_t)p->spans;      /* ours, in the heap */
@@ -285,7 +297,8 @@ static luce_status render_any(const struct chat_template *t, const struct jinja 
     return st == LUCE_E_ARG ? first : st;
 }
 
-luce_status chat_render(const struct chat_template *t, const struct chat_request *r, struct chat_prompt *out, luce_error *err)
+luce_status chat_render(const struct chat_template *t, const struct chat_request *r, struct chat_prompt *out,
+                        luce_error *err)
 {
     *out = (struct chat_prompt){ 0 };
     const struct jinja *j = t->with_tools && json_array_size(r->tools) ? t->with_tools : t->usual;
@@ -293,9 +306,11 @@ luce_status chat_render(const struct chat_template *t, const struct chat_request
     const json_t *last = json_array_get(r->messages, json_array_size(r->messages) - 1);
     const char *role = json_string_value(json_object_get(last, "role"));
     if (r->continue_last && (!role || strcmp(role, "assistant")))
-        return fail(err, LUCE_E_ARG, "only an assistant's message can be continued; the last one is %s's", role ? role : "nobody");
+        return fail(err, LUCE_E_ARG, "only an assistant's message can be continued; the last one is %s's", role
+                    ? role : "nobody");
     struct history_form form = {
-        .keep_developer = jinja_mentions(j, "developer"), .keep_parts = holds(j, "image"), .short_ids = holds(j, "!= 9"),
+        .keep_developer = jinja_mentions(j, "developer"), .keep_parts = holds(j, "image"), .short_ids = holds(j,
+                "!= 9"),
     };
     json_t *messages = NULL;
     luce_status st = history_clean(&messages, r->messages, &form, err);

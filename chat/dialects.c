@@ -36,7 +36,8 @@ static void print_object(struct buf *out, const char *name, const char *key, con
     buf_add_char(out, '}');
 }
 
-static void print_hermes(const struct dialect *d, struct buf *out, const char *name, const json_t *args, size_t i, size_t n)
+static void print_hermes(const struct dialect *d, struct buf *out, const char *name, const json_t *args, size_t i,
+                         size_t n)
 {
     (void)n;
     buf_printf(out, "%s%s\n", i ? "\n" : "", d->open[0]);
@@ -44,7 +45,8 @@ static void print_hermes(const struct dialect *d, struct buf *out, const char *n
     buf_add_text(out, "\n</tool_call>");
 }
 
-static void print_llama(const struct dialect *d, struct buf *out, const char *name, const json_t *args, size_t i, size_t n)
+static void print_llama(const struct dialect *d, struct buf *out, const char *name, const json_t *args, size_t i,
+                        size_t n)
 {
     (void)d, (void)n;
     buf_add_text(out, i ? "; " : "");
@@ -60,7 +62,8 @@ static void print_mistral_list(const struct dialect *d, struct buf *out, const c
     if (i + 1 == n) buf_add_char(out, ']');
 }
 
-static void print_mistral_named(const struct dialect *d, struct buf *out, const char *name, const json_t *args, size_t i,
+static void print_mistral_named(const struct dialect *d, struct buf *out, const char *name, const json_t *args,
+                                size_t i,
                                 size_t n)
 {
     (void)i, (void)n;
@@ -80,7 +83,8 @@ static void print_value(struct buf *out, const json_t *v)
          it && ((key) = json_object_iter_key(it), (value) = json_object_iter_value(it));  \
          it = json_object_iter_next((json_t *)(uintptr_t)(object), it))
 
-static void print_xml(const struct dialect *d, struct buf *out, const char *name, const json_t *args, size_t i, size_t n)
+static void print_xml(const struct dialect *d, struct buf *out, const char *name, const json_t *args, size_t i,
+                      size_t n)
 {
     const char *key;
     const json_t *value;
@@ -109,14 +113,16 @@ static void print_pairs(struct buf *out, const char *name, const json_t *args, c
     buf_add_text(out, "</tool_call>");
 }
 
-static void print_laguna(const struct dialect *d, struct buf *out, const char *name, const json_t *args, size_t i, size_t n)
+static void print_laguna(const struct dialect *d, struct buf *out, const char *name, const json_t *args, size_t i,
+                         size_t n)
 {
     (void)d, (void)n;
     buf_add_text(out, i ? "\n" : "");
     print_pairs(out, name, args, "\n");
 }
 
-static void print_dsml(const struct dialect *d, struct buf *out, const char *name, const json_t *args, size_t i, size_t n)
+static void print_dsml(const struct dialect *d, struct buf *out, const char *name, const json_t *args, size_t i,
+                       size_t n)
 {
     const char *key;
     const json_t *value;
@@ -127,9 +133,11 @@ static void print_dsml(const struct dialect *d, struct buf *out, const char *nam
         static const char close[] = "</" BAR "DSML" BAR "parameter>";
         struct buf text = { 0 };
         print_value(&text, value);
-        buf_printf(out, "<" BAR "DSML" BAR "parameter name=\"%s\" string=\"%s\">", key, json_is_string(value) ? "true" : "false");
+        buf_printf(out, "<" BAR "DSML" BAR "parameter name=\"%s\" string=\"%s\">", key, json_is_string(value)
+                   ? "true" : "false");
         const char *p = buf_text(&text), *end = p + text.len, *hit;
-        for (; (hit = memmem(p, (size_t)(end - p), close, strlen(close))); p = hit + 1) {   /* only its '<' is escaped */
+        for (; (hit = memmem(p, (size_t)(end - p), close,
+                             strlen(close))); p = hit + 1) {   /* only its '<' is escaped */
             buf_add(out, p, (size_t)(hit - p));
             buf_add_text(out, json_is_string(value) ? "&lt;" : "\\u003c");
         }
@@ -172,7 +180,8 @@ static void gemma_value(struct buf *out, const json_t *v)
     }
 }
 
-static void print_gemma(const struct dialect *d, struct buf *out, const char *name, const json_t *args, size_t i, size_t n)
+static void print_gemma(const struct dialect *d, struct buf *out, const char *name, const json_t *args, size_t i,
+                        size_t n)
 {
     (void)i, (void)n;
     buf_printf(out, "%scall:%s", d->open[0], name);
@@ -183,7 +192,8 @@ static void print_gemma(const struct dialect *d, struct buf *out, const char *na
 /* ---- the table ----------------------------------------------------------------------------------- */
 
 static const struct tag_form xml_tags = {
-    .name_open = "<function=", .name_close = ">", .key_open = "<parameter=", .key_close = ">", .value_close = "</parameter>",
+    .name_open = "<function=", .name_close = ">", .key_open = "<parameter=", .key_close = ">",
+        .value_close = "</parameter>",
     .call_close = "</function>", .close = "</tool_call>", .newlines = true,
 };
 static const struct tag_form laguna_tags = {
@@ -191,7 +201,8 @@ static const struct tag_form laguna_tags = {
     .value_close = "</arg_value>", .call_close = "</tool_call>",
 };
 static const struct tag_form dsml_tags = {
-    .name_open = "<" BAR "DSML" BAR "invoke name=\"", .name_close = "\">", .key_open = "<" BAR "DSML" BAR "parameter name=\"",
+    .name_open = "<" BAR "DSML" BAR "invoke name=\"", .name_close = "\">",
+        .key_open = "<" BAR "DSML" BAR "parameter name=\"",
     .key_close = "\">", .value_close = "</" BAR "DSML" BAR "parameter>", .call_close = "</" BAR "DSML" BAR "invoke>",
     .close = "</" BAR "DSML" BAR "tool_calls>", .attribute = true, .several = true,
 };
@@ -213,7 +224,8 @@ static const struct dialect dialects[] = {
       .read = read_tag_call, .print = print_dsml },
     { .name = "xml", .marks = { "<function=" }, .arch = "qwen35", .open = { "<tool_call>", "<function=" }, THINK,
       .tags = &xml_tags, .read = read_tag_call, .print = print_xml },
-    { .name = "laguna", .marks = { "<arg_key>" }, .arch = "laguna", .open = { "<tool_call>" }, THINK, .tags = &laguna_tags,
+    { .name = "laguna", .marks = { "<arg_key>" }, .arch = "laguna", .open = { "<tool_call>" }, THINK,
+     .tags = &laguna_tags,
       .read = read_tag_call, .print = print_laguna },
     { .name = "ling", .arch = "bailing", .open = { "<tool_call>" }, THINK, .tags = &laguna_tags, .read = read_tag_call,
       .print = print_laguna },
@@ -223,7 +235,8 @@ static const struct dialect dialects[] = {
       .read = read_mistral_call, .print = print_mistral_list },
     { .name = "hermes", .marks = { "<tool_call>" }, .arch = "qwen", .open = { "<tool_call>" }, .bare = true, THINK,
       .read = read_json_call, .print = print_hermes },
-    { .name = "llama", .marks = { "<|start_header_id|>", "\"parameters\"" }, .open = { "<|python_tag|>" }, .bare = true, THINK,
+    { .name = "llama", .marks = { "<|start_header_id|>", "\"parameters\"" }, .open = { "<|python_tag|>" },
+     .bare = true, THINK,
       .read = read_llama_call, .print = print_llama },
     { .name = "llama", .marks = { "<|python_tag|>" }, .open = { "<|python_tag|>" }, .bare = true, THINK,
       .read = read_llama_call, .print = print_llama },
@@ -255,7 +268,8 @@ const struct dialect *dialect_for(struct str template_text, const char *arch)
     for (size_t i = 0; i < COUNT(dialects); i++) {
         bool all = dialects[i].marks[0] != NULL;
         for (int k = 0; k < 3 && dialects[i].marks[k]; k++)
-            all &= template_text.len && memmem(template_text.at, template_text.len, dialects[i].marks[k], strlen(dialects[i].marks[k]));
+            all &= template_text.len && memmem(template_text.at, template_text.len, dialects[i].marks[k],
+                                               strlen(dialects[i].marks[k]));
         if (all) return &dialects[i];
     }
     for (size_t i = 0; template_text.len == 0 && arch && i < COUNT(dialects); i++)
@@ -279,7 +293,8 @@ luce_status dialect_print(const struct dialect *d, const json_t *calls, struct b
         const json_t *args = json_object_get(f ? f : call, "arguments");
         const char *name = json_string_value(json_object_get(f ? f : call, "name"));
         if (!name) return fail(err, LUCE_E_ARG, "tool call %zu has no name", i);
-        json_t *parsed = json_is_string(args) ? json_loadb(json_string_value(args), json_string_length(args), JSON_ALLOW_NUL, NULL) : NULL;
+        json_t *parsed = json_is_string(args) ? json_loadb(json_string_value(args), json_string_length(args),
+                                                           JSON_ALLOW_NUL, NULL) : NULL;
         json_t *raw = !json_is_object(args) && !json_is_object(parsed) ? json_object() : NULL;
         if (raw && args && !json_is_null(args)) json_object_set(raw, "_raw", (json_t *)(uintptr_t)args);
         d->print(d, out, name, raw ? raw : parsed ? parsed : args, i, n);

@@ -46,7 +46,8 @@ static luce_status clean_content(json_t **out, const json_t *content, const stru
         json_t *part = json_array_get(content, i);
         json_t *words = json_is_string(part) ? part : json_object_get(part, "text");
         if (!other) buf_add(&text, json_string_value(words), json_string_length(words));
-        else if (is_text_part(part)) json_array_append_new(parts, json_pack("{s:s,s:O?}", "type", "text", "text", words));
+        else if (is_text_part(part)) json_array_append_new(parts, json_pack("{s:s,s:O?}", "type", "text", "text",
+                words));
         else json_array_append(parts, part);
     }
     *out = other ? parts : json_is_string(content) ? json_incref((json_t *)(uintptr_t)content) : string_of(&text);
@@ -113,7 +114,8 @@ static json_t *name_of_call(const json_t *messages, size_t before, const json_t 
         json_t *calls = json_object_get(json_array_get(messages, i), "tool_calls");
         for (size_t k = 0; k < json_array_size(calls); k++) {
             json_t *call = json_array_get(calls, k);
-            if (json_equal(json_object_get(call, "id"), id)) return json_object_get(json_object_get(call, "function"), "name");
+            if (json_equal(json_object_get(call, "id"), id)) return json_object_get(json_object_get(call, "function"),
+                    "name");
         }
     }
     return NULL;
@@ -142,7 +144,8 @@ static luce_status clean_message(json_t **out, const json_t *messages, size_t i,
     luce_status st = clean_content(&content, json_object_get(message, "content"), form, i, err);
     if (st) return st;
     bool good = !json_object_set_new(m, "content", content) && set_reasoning(m, message);
-    if (has_role(m, "developer") && !form->keep_developer) good &= !json_object_set_new(m, "role", json_string("system"));
+    if (has_role(m, "developer") && !form->keep_developer) good &= !json_object_set_new(m, "role",
+            json_string("system"));
     if (has_role(m, "function")) good &= !json_object_set_new(m, "role", json_string("tool"));
     json_t *calls = json_object_get(message, "tool_calls"), *id = json_object_get(message, "tool_call_id");
     if (json_array_size(calls)) good &= !json_object_set_new(m, "tool_calls", clean_calls(calls, form));
@@ -262,7 +265,8 @@ static bool split_calls(json_t *out, const json_t *messages, size_t *i)
         for (size_t r = first; r < after && good; r++) {
             json_t *result = json_array_get(messages, r);
             bool mine = json_equal(json_object_get(result, "tool_call_id"), json_object_get(call, "id"));
-            if (mine || (k == r - first && !json_object_get(result, "tool_call_id"))) good = !json_array_append(out, result);
+            if (mine || (k == r - first && !json_object_get(result, "tool_call_id"))) good = !json_array_append(out,
+                    result);
         }
         if (!good) return false;
     }
@@ -298,7 +302,8 @@ static bool calls_to_text(json_t *m)
     json_t *calls = json_object_get(m, "tool_calls");
     struct buf text = { 0 };
     for (size_t i = 0; i < json_array_size(calls); i++) {
-        json_t *function = json_object_get(json_array_get(calls, i), "function"), *args = json_object_get(function, "arguments");
+        json_t *function = json_object_get(json_array_get(calls, i), "function"), *args = json_object_get(function,
+                "arguments");
         size_t n = json_is_string(args) ? json_string_length(args) : json_dumpb(args, NULL, 0, JSON_ENCODE_ANY);
         buf_printf(&text, "%s%s(", i ? "\n" : "", text_of(function, "name"));
         char *at = buf_reserve(&text, n);

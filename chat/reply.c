@@ -159,7 +159,8 @@ static enum mark look(const struct reply *r, size_t at, bool said, bool end, siz
     *len = 0;
     for (int i = 0; calls && i < 3 && d->open[i]; i++) {
         bool bare_word = !strchr("<[", *d->open[i]);        /* without its marks: at the start of a line */
-        if (bare_word && (!r->p.tools || (at > 0 && at > r->pos && r->in.data[at - 1] != '\n') || (at == r->pos && said)))
+        if (bare_word && (!r->p.tools || (at > 0 && at > r->pos && r->in.data[at - 1] != '\n') || (at == r->pos &&
+                said)))
             continue;
         int there = mark_at(r, at, d->open[i], end);
         if (there < 0) return M_HOLD;
@@ -309,7 +310,8 @@ static bool read_trial(struct reply *r, bool end)
         r->skip_blank = true;
         return true;
     }
-    size_t last = closed ? (size_t)((char *)memmem(r->in.data + from, r->in.len - from, close.at, close.len) - r->in.data)
+    size_t last = closed ? (size_t)((char *)memmem(r->in.data + from, r->in.len - from, close.at,
+                                                   close.len) - r->in.data)
                          : r->opened;
     r->immune = last;
     give(r, r->opened);
@@ -361,7 +363,8 @@ static bool read_call(struct reply *r, bool end)
 static void run(struct reply *r, bool end)
 {
     for (;;) {
-        bool more = r->mode == IN_CALL ? read_call(r, end) : r->mode == IN_TRIAL ? read_trial(r, end) : read_text(r, end);
+        bool more = r->mode == IN_CALL ? read_call(r, end) : r->mode == IN_TRIAL ? read_trial(r, end) : read_text(r,
+                end);
         if (!more || r->in.failed) break;
     }
     if (r->pos < 4096 || r->mode == IN_CALL || r->mode == IN_TRIAL) return;

@@ -84,6 +84,7 @@ json_t *json_of(struct reply *r, const char *text, size_t len);
 /* JSON text of a string's inside (no quotes around). */
 void escape_json(struct buf *out, const char *bytes, size_t len);
 
+/* The readers of calls, one per form of markup: see above. `end`: no more bytes will come. */
 enum verdict read_json_call(struct reply *r, bool end);
 enum verdict read_mistral_call(struct reply *r, bool end);
 enum verdict read_tag_call(struct reply *r, bool end);

@@ -31,7 +31,7 @@ static luce_status convert(struct jheap *h, const json_t *json, bool plain, int 
     case JSON_ARRAY:
         *out = jinja_list(h);
         for (size_t i = 0; i < json_array_size(json) && !st; i++) {
-            struct jval item;
+            struct jval item = { 0 };
             st = convert(h, json_array_get(json, i), plain, depth + 1, &item, err);
             if (!st) jinja_push(h, *out, item);
         }
@@ -40,7 +40,7 @@ static luce_status convert(struct jheap *h, const json_t *json, bool plain, int 
         *out = jinja_dict(h);
         json_t *object = (json_t *)(uintptr_t)json;     /* jansson's iterators take no const */
         for (void *i = json_object_iter(object); i && !st; i = json_object_iter_next(object, i)) {
-            struct jval value;
+            struct jval value = { 0 };
             st = convert(h, json_object_iter_value(i), plain, depth + 1, &value, err);
             if (!st) jinja_put(h, *out, str_of(json_object_iter_key(i)), plain, value);
         }

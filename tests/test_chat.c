@@ -205,7 +205,8 @@ TEST(chat_falls_back_to_chatml)
     check_prompt(t, "[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":\"a\"}]", NULL, (struct chat_request){ 0 },
                  "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n");
     check_holds(t, "[" ASKED CALL("1", "{\"s\": 1}") "]},{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"r\"}]", TOOL,
-                "<|im_start|>assistant\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\": 1}}\n</tool_call><|im_end|>\n<|im_start|>user\n<tool_response>\nr\n");
+                "<|im_start|>assistant\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\": 1}}\n</tool_call><|im_end|>\n"
+                "<|im_start|>user\n<tool_response>\nr\n");
     chat_template_close(t);
 }
 
@@ -217,7 +218,8 @@ static int controls(const struct vocab *v, const struct vocab_guard *g, const st
     struct ids ids = { 0 };
     json_t *m = json_pack("[{s:s,s:s},{s:s,s:s},{s:s,s:s,s:s,s:[{s:s,s:{s:s,s:{s:s}}}]},{s:s,s:s,s:s},{s:s,s:s}]", "role", "system", "content", text,
                           "role", "user", "content", text, "role", "assistant", "content", text, "reasoning_content", text, "tool_calls", "id", "1",
-                          "function", "name", "f", "arguments", text, text, "role", "tool", "tool_call_id", "1", "content", text, "role", "user", "content", text);
+                          "function", "name", "f", "arguments", text, text, "role", "tool", "tool_call_id", "1", "content", text, "role", "user", "content",
+                              text);
     json_t *tools = json_pack("[{s:s,s:{s:s,s:s,s:{s:s}}}]", "type", "function", "function", "name", "f", "description", text, "parameters", text, text);
     CHECK_OK(chat_render(t, &(struct chat_request){ .messages = m, .tools = tools }, &p, &err), err);
     struct tokenize how = { .text = p.text, .flags = TOKENIZE_CHAT, .spans = p.spans, .n_spans = p.n_spans, .guard = g };

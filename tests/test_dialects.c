@@ -225,7 +225,7 @@ TEST(replies_are_split_the_same_at_every_cut)
 
 static json_t *random_value(int depth)
 {
-    static const char *const words[] = { "", "a", "</parameter>", "\"", "\\", "\n", " ", "é", "日本", "🙂", "</tool_call>", "{", "}", "<", "null",
+    static const char *const words[] = { "", "a", "</parameter>", "\"", "\\", "\n", " ", "é", "日本", "🙂", "</function>", "{", "}", "<", "null",
                                          "3", "</arg_value>", "&", "\t", "x\ny", "[ARGS]", "'", ", \"b\": 1" };
     switch (test_random() % (depth ? 7 : 6)) {
     case 0: return json_integer((json_int_t)(test_random() % 2000) - 1000);

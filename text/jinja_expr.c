@@ -271,7 +271,8 @@ static struct jnode *filter(struct jparser *p, struct jnode *operand)
     if (!n) return NULL;
     n->row = jfilter_find(at.text);
     if (!n->row) {
-        jlex_fail(&p->lexer, at.at, "there is no filter '%.*s'", (int)(at.text.len < 60 ? at.text.len : 60), at.text.at);
+        jlex_fail(&p->lexer, at.at, "there is no filter '%.*s'", (int)(at.text.len < 60 ? at.text.len : 60),
+                  at.text.at);
         return NULL;
     }
     parser_advance(p);
@@ -311,7 +312,8 @@ static struct jnode *test(struct jparser *p, struct jnode *operand)
     n->negated = negated;
     struct jtoken next = p->now;
     bool stops = next.kind == T_NAME && (str_is(next.text, "else") || str_is(next.text, "or") ||
-                                         str_is(next.text, "and") || str_is(next.text, "is") || str_is(next.text, "if"));
+                                         str_is(next.text, "and") || str_is(next.text, "is") || str_is(next.text,
+                                                 "if"));
     if (parser_is(p, "(")) {
         n->b = arguments(p);
     } else if (!stops && (next.kind == T_NAME || next.kind == T_STRING || next.kind == T_INT || next.kind == T_FLOAT ||

@@ -114,7 +114,8 @@ FILTER(x_int)
     if (v.kind == J_INT) return v;
     if (v.kind == J_BOOL) return jinja_int(v.b);
     if (is_string(v)) {
-        if (read_number(c, v, base.kind == J_INT && base.i >= 2 && base.i <= 36 ? (int)base.i : 10, &i, NULL)) return jinja_int(i);
+        if (read_number(c, v, base.kind == J_INT && base.i >= 2 && base.i <= 36 ? (int)base.i : 10, &i,
+                        NULL)) return jinja_int(i);
         if (read_number(c, v, 10, NULL, &f)) v = jinja_float(f);
     }
     if (v.kind == J_FLOAT && fabs(v.f) < 9e18) return jinja_int((int64_t)v.f);

@@ -143,7 +143,8 @@ FILTER(x_join)
     if (!items || !is_string(sep)) return undefined;
     if (!is_defined(attribute)) return string_join(c, sep, items);
     struct jlist *l = jlist_new(c->heap, items->len);
-    for (size_t i = 0; l && i < items->len && ctx_step(c, 0); i++) jlist_push(c->heap, l, path(c, items->at[i], attribute));
+    for (size_t i = 0; l && i < items->len && ctx_step(c, 0); i++) jlist_push(c->heap, l, path(c, items->at[i],
+            attribute));
     return l ? string_join(c, sep, l) : undefined;
 }
 
@@ -203,6 +204,7 @@ FILTER(x_map)
 {
     struct jval attribute = arg(a, ARGS_MAX, "attribute"), usual = arg(a, ARGS_MAX, "default");
     const struct jfilter *filter = is_defined(attribute) ? NULL : jfilter_find(jinja_str(arg(a, 0, "filter")));
+    if (!truth(v)) v = undefined;       /* none has no items, as in Jinja */
     struct jlist *items = iterate(c, v), *l = items ? jlist_new(c->heap, items->len) : NULL;
     if (!is_defined(attribute) && !filter) ctx_fail(c, LUCE_E_FORMAT, "map wants the name of a filter or attribute=");
     struct jargs rest = args_from(a, 1);
@@ -218,6 +220,7 @@ FILTER(x_map)
 /* Items whose value (or attribute, the first argument then) passes the test, or does not. */
 static struct jval selected(struct jctx *c, struct jval v, const struct jargs *a, bool attribute, bool want)
 {
+    if (!truth(v)) v = undefined;       /* none has no items, as in Jinja */
     struct jlist *items = iterate(c, v), *l = jlist_new(c->heap, 0);
     struct jval which = attribute ? arg(a, 0, "attribute") : undefined, name = arg(a, attribute, "test");
     const struct jtest *test = is_string(name) ? jtest_find(jinja_str(name)) : NULL;

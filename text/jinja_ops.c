@@ -311,7 +311,8 @@ static struct jval item_at(struct jctx *c, struct jval v, int64_t i)
 
 struct jval get_item(struct jctx *c, struct jval v, struct jval key)
 {
-    if ((v.kind == J_LIST || is_string(v)) && (key.kind == J_INT || key.kind == J_BOOL)) return item_at(c, v, int_of(key));
+    if ((v.kind == J_LIST || is_string(v)) && (key.kind == J_INT || key.kind == J_BOOL)) return item_at(c, v,
+            int_of(key));
     if (v.kind == J_DICT) {
         struct jval found = in_dict(c, v.dict, key);
         return is_defined(found) || !is_string(key) ? found : method_of(c, v, key);
@@ -321,7 +322,8 @@ struct jval get_item(struct jctx *c, struct jval v, struct jval key)
 }
 
 /* A bound of a slice brought into [low, high]; `usual` when it is none. */
-static bool slice_bound(struct jctx *c, struct jval v, int64_t n, int64_t low, int64_t high, int64_t usual, int64_t *out)
+static bool slice_bound(struct jctx *c, struct jval v, int64_t n, int64_t low, int64_t high, int64_t usual,
+                        int64_t *out)
 {
     *out = usual;
     if (v.kind == J_NONE || v.kind == J_UNDEFINED) return true;

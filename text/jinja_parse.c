@@ -405,7 +405,8 @@ luce_status jinja_parse(struct jinja **out, struct str source, const char *name,
 {
     *out = NULL;
     if (source.len > JINJA_SOURCE_MAX)
-        return fail(err, LUCE_E_FORMAT, "%s: the template has %zu bytes, more than %d", name, source.len, JINJA_SOURCE_MAX);
+        return fail(err, LUCE_E_FORMAT, "%s: the template has %zu bytes, more than %d", name, source.len,
+                    JINJA_SOURCE_MAX);
     struct jinja *t = mem_zero(sizeof *t);
     if (!t || !copy_source(t, source, name)) {
         jinja_free(t);

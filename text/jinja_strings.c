@@ -76,7 +76,8 @@ struct jval string_case(struct jctx *c, struct jval v, enum jcase how)
         int n;
         uint32_t code = utf8_look(v.s->at + i, v.s->at + v.s->len, &n);
         bool upper = how == CASE_UPPER || (start && how != CASE_LOWER);
-        utf8proc_int32_t other = upper ? utf8proc_toupper((utf8proc_int32_t)code) : utf8proc_tolower((utf8proc_int32_t)code);
+        utf8proc_int32_t other = upper
+            ? utf8proc_toupper((utf8proc_int32_t)code) : utf8proc_tolower((utf8proc_int32_t)code);
         char bytes[4];
         bool plain = plain_at(&cursor, i);
         if (code == 0xfffd) jout_add(&o, v.s->at + i, (size_t)n, plain);
