@@ -42,7 +42,8 @@ static bool is_loopback(const char *host)
 static struct server_params params_of(const struct options *o, const char *path)
 {
     return (struct server_params){
-        .name = o->model_name, .path = path, .template_file = o->chat_template_file, .queue = (int)o->queue, .max_tokens = o->default_max_tokens,
+        .name = o->model_name, .path = path, .template_file = o->chat_template_file, .queue = (int)o->queue,
+            .max_tokens = o->default_max_tokens,
         .temperature = o->temperature, .top_p = o->top_p, .top_k = o->top_k, .stream_usage = o->stream_usage,
         .http = { .host = o->host, .port = (int)o->port, .cert = o->tls_cert, .key = o->tls_key, .cors = !o->no_cors,
                   .keys = o->api_key.at, .n_keys = o->api_key.n, .body_bytes = (size_t)o->max_body_mib << 20,
@@ -52,7 +53,8 @@ static struct server_params params_of(const struct options *o, const char *path)
 static luce_status check(const struct options *o, const char *path, luce_error *err)
 {
     if (!path) return fail(err, LUCE_E_ARG, "no model; usage: luce serve [options] MODEL");
-    if (o->model && o->n_operands) return fail(err, LUCE_E_ARG, "two models: --model %s and %s", o->model, o->operands[0]);
+    if (o->model && o->n_operands) return fail(err, LUCE_E_ARG, "two models: --model %s and %s", o->model,
+        o->operands[0]);
     if (!o->tls_cert != !o->tls_key) return fail(err, LUCE_E_ARG, "--tls-cert and --tls-key belong together");
     for (int i = 0; i < o->api_key.n; i++)
         if (!*o->api_key.at[i]) return fail(err, LUCE_E_ARG, "--api-key: it is empty");
@@ -62,7 +64,8 @@ static luce_status check(const struct options *o, const char *path, luce_error *
 static luce_status serve_until_signal(struct server *s, const struct options *o, luce_error *err)
 {
     bool v6 = strchr(o->host, ':') != NULL;
-    fprintf(stderr, "luce: '%s' at %s://%s%s%s:%d\n", o->model_name, o->tls_cert ? "https" : "http", v6 ? "[" : "", o->host,
+    fprintf(stderr, "luce: '%s' at %s://%s%s%s:%d\n", o->model_name, o->tls_cert ? "https" : "http", v6 ? "[" : "",
+        o->host,
             v6 ? "]" : "", server_port(s));
     if (!is_loopback(o->host) && o->api_key.n == 0)
         fprintf(stderr, "luce: warning: %s is open to the network and no --api-key is set: anyone who reaches it can use it\n",

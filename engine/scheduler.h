@@ -1,6 +1,7 @@
 /* engine/scheduler.h - puts the rows of the active requests into steps, and hands out the tokens that
  * come of them. One step at a time: prompts in chunks, running texts together. While both wait, the
- * time is shared evenly between them, and a chunk between the oldest prompt and short ones. Threads: one owner, the one of the runner. */
+ * time is shared evenly between them, and a chunk between the oldest prompt and short ones. Threads: one owner,
+     the one of the runner. */
 #ifndef LUCE_ENGINE_SCHEDULER_H
 #define LUCE_ENGINE_SCHEDULER_H
 

@@ -77,7 +77,8 @@ bool model_get(struct server *s, struct exchange *x, struct refusal *why)
     struct json j;
     const char *id = strrchr(x->path, '/') + 1;
     if (strcmp(id, s->params->name))
-        return refuse(why, 404, "model_not_found", "model", "no model '%.100s'; this server has '%s'", id, s->params->name);
+        return refuse(why, 404, "model_not_found", "model", "no model '%.100s'; this server has '%s'", id,
+            s->params->name);
     json_begin(&j, &x->reply);
     put_model(&j, s);
     return true;
@@ -277,7 +278,8 @@ bool tokenize_post(struct server *s, struct exchange *x, struct refusal *why)
     struct ask a = { .body = ask_read_body(x->body, why) };
     bool bos = false, special = false;
     const json_t *content = json_object_get(a.body, "content");
-    bool good = a.body && field_bool(a.body, "add_special", &bos, why) && field_bool(a.body, "parse_special", &special, why);
+    bool good = a.body && field_bool(a.body, "add_special", &bos, why) && field_bool(a.body, "parse_special", &special,
+        why);
     if (good && !json_is_string(content)) good = refuse(why, 400, NULL, "content", "content: expected a string");
     if (good) {
         luce_text text = { .at = json_string_value(content), .bytes = json_string_length(content),

@@ -70,7 +70,8 @@ static bool take_message(struct ask *a, const json_t *m, struct refusal *why)
             buf_add_text(&thinking, field_text(block, "thinking"));
     }
     good = good && content_text(content, &text, why);
-    bool only_results = text.len == 0 && json_is_array(content) && json_array_size(content) && !json_array_size(calls) &&
+    bool only_results = text.len == 0 && json_is_array(content) && json_array_size(content) &&
+        !json_array_size(calls) &&
                         thinking.len == 0;
     if (good && !only_results) {
         good = add_message(a->messages, role, str_in(&text));
@@ -295,8 +296,10 @@ static void put_error(struct json *j, const struct refusal *why)
     put_text(j, "type", "error");
     json_key(j, "error");
     json_open_object(j);
-    put_text(j, "type", s == 401 ? "authentication_error" : s == 404 ? "not_found_error" : s == 413 ? "request_too_large"
-                      : s == 429 ? "rate_limit_error" : s == 503 ? "overloaded_error" : s < 500 ? "invalid_request_error"
+    put_text(j, "type", s == 401 ? "authentication_error" : s == 404 ? "not_found_error" : s == 413
+        ? "request_too_large"
+                      : s == 429 ? "rate_limit_error" : s == 503 ? "overloaded_error" : s < 500
+                          ? "invalid_request_error"
                       : "api_error");
     put_text(j, "message", why->text);
     json_close(j);

@@ -182,7 +182,8 @@ static bool read_sampling(struct ask *a, const struct server *s, struct refusal 
 {
     luce_sampling *p = &a->sampling;
     const json_t *b = a->body;
-    double temperature = s->params->temperature, top_p = s->params->top_p, min_p = 0, repetition = 1, presence = 0, frequency = 0;
+    double temperature = s->params->temperature, top_p = s->params->top_p, min_p = 0, repetition = 1, presence = 0,
+        frequency = 0;
     int64_t top_k = s->params->top_k, window = 256, seed = 0;
     if (!field_number(b, "temperature", 0, 100, &temperature, why) || !field_number(b, "top_p", 0, 1, &top_p, why) ||
         !field_number(b, "min_p", 0, 1, &min_p, why) || !field_int(b, "top_k", -1, INT32_MAX, &top_k, why) ||
@@ -190,7 +191,8 @@ static bool read_sampling(struct ask *a, const struct server *s, struct refusal 
         !field_number(b, "rep_pen", 0, 100, &repetition, why) ||
         !field_number(b, "presence_penalty", -2, 2, &presence, why) ||
         !field_number(b, "frequency_penalty", -2, 2, &frequency, why) ||
-        !field_int(b, "rep_window", 0, INT32_MAX, &window, why) || !field_int(b, "seed", INT64_MIN, INT64_MAX, &seed, why))
+        !field_int(b, "rep_window", 0, INT32_MAX, &window, why) || !field_int(b, "seed", INT64_MIN, INT64_MAX, &seed,
+            why))
         return false;
     const json_t *has_seed = json_object_get(b, "seed");
     *p = (luce_sampling){ .temperature = (float)temperature, .top_p = (float)top_p, .min_p = (float)min_p,
@@ -211,7 +213,8 @@ static bool check_constraints(struct ask *a, struct refusal *why)
     for (size_t i = 0; i < COUNT(grammars); i++) {
         const json_t *v = json_object_get(a->body, grammars[i]);
         if (v && !json_is_null(v))
-            return refuse(why, 400, "unsupported", grammars[i], "%s: this server cannot constrain its output; leave the field out",
+            return refuse(why, 400, "unsupported", grammars[i],
+                "%s: this server cannot constrain its output; leave the field out",
                           grammars[i]);
     }
     for (size_t i = 0; i < COUNT(places); i++) {

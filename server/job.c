@@ -234,7 +234,8 @@ static void end_choice(struct choice *c, struct buf *out)
     bool cut = c->engine_finish == LUCE_FINISH_LENGTH;
     if (c->engine_finish != LUCE_FINISH_STOP) c->n_covered = c->n_told;
     bool calls = splitter_end(c->splitter, c, cut, out);
-    c->finish = cut ? FINISH_LENGTH : calls ? FINISH_CALLS : c->engine_finish == LUCE_FINISH_STOP ? FINISH_STOP : FINISH_END;
+    c->finish = cut ? FINISH_LENGTH : calls ? FINISH_CALLS : c->engine_finish == LUCE_FINISH_STOP
+        ? FINISH_STOP : FINISH_END;
     job_close_item(c, out);
     c->ended = true;
     if (j->ask.stream) j->wire->end_choice(j, c, out);

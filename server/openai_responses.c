@@ -100,7 +100,8 @@ static bool take_message(struct ask *a, const json_t *item, struct refusal *why)
 static bool take_item(struct ask *a, const json_t *item, struct refusal *why)
 {
     static const char *const calls[] = { "function_call", "custom_tool_call", "local_shell_call" };
-    static const char *const outputs[] = { "function_call_output", "custom_tool_call_output", "local_shell_call_output" };
+    static const char *const outputs[] = { "function_call_output", "custom_tool_call_output",
+        "local_shell_call_output" };
     const char *type = field_text(item, "type");
     if (!type || !strcmp(type, "message")) return json_is_object(item) ? take_message(a, item, why) : true;
     for (int i = 0; i < 3; i++) {
@@ -135,8 +136,10 @@ bool responses_read(struct server *s, struct ask *a, struct refusal *why)
     a->chat = true;
     a->store = true;
     a->messages = json_array();
-    if (!field_bool(a->body, "background", &background, why) || !field_bool(a->body, "store", &a->store, why)) return false;
-    if (background) return refuse(why, 400, "unsupported", "background", "background: this server answers at once only");
+    if (!field_bool(a->body, "background", &background, why) || !field_bool(a->body, "store", &a->store,
+        why)) return false;
+    if (background) return refuse(why, 400, "unsupported", "background",
+        "background: this server answers at once only");
     if (!json_is_string(input) && !json_is_array(input))
         return refuse(why, 400, NULL, "input", "input: expected a string or a list of items");
     if (instructions) add_message(a->messages, "system", str_of(instructions));

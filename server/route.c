@@ -96,7 +96,8 @@ static void answer_refusal(struct server *s, struct exchange *x, const struct re
 void route_refuse(void *server, struct exchange *x, int status, const char *text)
 {
     struct refusal why;
-    refuse(&why, status, status == 401 ? "invalid_api_key" : status == 413 ? "request_too_large" : NULL, NULL, "%s", text);
+    refuse(&why, status, status == 401 ? "invalid_api_key" : status == 413 ? "request_too_large" : NULL, NULL, "%s",
+        text);
     answer_refusal(server, x, &why);
 }
 
@@ -107,7 +108,8 @@ void route_handle(void *server, struct exchange *x)
     const struct route *r = find(x->method, x->path);
     atomic_fetch_add(&s->metrics.requests, 1);
     if (!r) refuse(&why, 404, NULL, NULL, "unknown endpoint");
-    else if (atomic_load(&s->draining) && r->wire) refuse(&why, 503, "shutting_down", NULL, "the server is shutting down");
+    else if (atomic_load(&s->draining) && r->wire) refuse(&why, 503, "shutting_down", NULL,
+        "the server is shutting down");
     else if (r->handle(s, x, &why)) return;
     answer_refusal(s, x, &why);
 }

@@ -15,10 +15,12 @@ static void ask_all(const char *path, int sequences, int chunk, int threads, luc
     luce_error err = { 0 };
     luce_request q[TEXTS];
     for (int i = 0; i < TEXTS; i++) /* 1, 2 or 3 thirds of the words */
-        q[i] = (luce_request){ .text = { .at = words, .bytes = (sizeof words - 1) / TEXTS * (size_t)(i + 1), .flags = LUCE_BOS }, .max_tokens = TOKENS, .ignore_end = true };
+        q[i] = (luce_request){ .text = { .at = words, .bytes = (sizeof words - 1) / TEXTS * (size_t)(i + 1), .flags = LUCE_BOS }, .max_tokens = TOKENS,
+            .ignore_end = true };
     q[1].sampling = (luce_sampling){ .temperature = 0.9f, .top_k = 50, .has_seed = true, .seed = 5 };
     memset(results, 0, TEXTS * sizeof *results);
-    CHECK_OK(luce_model_open(&m, &(luce_model_params){ .path = path, .device = "cpu", .threads = threads, .context = 256, .sequences = sequences, .chunk = chunk }, &err), err);
+    CHECK_OK(luce_model_open(&m, &(luce_model_params){ .path = path, .device = "cpu", .threads = threads, .context = 256, .sequences = sequences, .chunk
+        = chunk }, &err), err);
     if (m) CHECK_OK(luce_generate_batch(m, q, TEXTS, results, &err), err);
     luce_model_close(m);
 }

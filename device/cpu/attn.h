@@ -186,7 +186,8 @@ INLINE void block_values(struct attn_work *w, int c, int m, const float *f, int 
             for (int i = 0; i < PAGE; i++)
                 for (int x = 0; x < m; x++)
                     for (int j = 0; j < SPAN; j++)
-                        if (j < n) acc[x][j] = v_fma(v_all(w->p[x * PAGE + i]), v_load(w->v + i * wide + d + j * LANES), acc[x][j]);
+                        if (j < n) acc[x][j] = v_fma(v_all(w->p[x * PAGE + i]),
+                            v_load(w->v + i * wide + d + j * LANES), acc[x][j]);
         }
         for (int x = 0; x < m; x++)
             for (int j = 0; j < SPAN; j++)

@@ -12,6 +12,7 @@ void product_f16_portable(const struct product *p);
 void product_bf16_portable(const struct product *p);
 void product_blocks_portable(const struct product *p);
 
+/* Likewise. */
 void product_f32_avx512(const struct product *p);
 void product_f16_avx512(const struct product *p);
 void product_bf16_avx512(const struct product *p);

@@ -86,7 +86,8 @@ INLINE void k_scales(const uint8_t *at, int i, struct group *g)
     g->offset = _mm512_xor_ps(_mm512_mul_ps(load_f16(at + F16S), from_u8(m)), _mm512_set1_ps(-0.0f));
 }
 
-/* Unpacks group i of a block of n groups. `format` is a constant: one branch is compiled. */
+/* Unpacks group i of a block of n groups. `format` is a constant: one branch is compiled.
+ * Long: one switch over the formats, a few lines each. */
 INLINE void unpack(uint32_t format, const uint8_t *block, int n, int i, struct group *g)
 {
     switch (format) {

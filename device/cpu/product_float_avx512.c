@@ -45,7 +45,8 @@ INLINE void tile(uint32_t format, int strips, int cols, const struct product *p,
             _mm_prefetch((const char *)at + AHEAD, _MM_HINT_T0);
             __m512 v = format == Q_F16 ? _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)at))
                                        : _mm512_loadu_ps(at);
-            for (int c = 0; c < cols; c++) acc[s * cols + c] = add(format, acc[s * cols + c], v, x + (size_t)c * (size_t)n * 4);
+            for (int c = 0; c < cols; c++) acc[s * cols + c] = add(format, acc[s * cols + c], v,
+                x + (size_t)c * (size_t)n * 4);
         }
     for (int s = 0; s < strips; s++)
         for (int c = 0; c < cols; c++)

@@ -124,9 +124,11 @@ static luce_status claim(struct gpu *g, luce_error *err)
     luce_status st = LUCE_OK;
     for (int i = 0; i < 2 && !st; i++) {
         st = gpu_check(g, GPU(MallocHost)((void **)&g->staging[i], STAGING), "claiming pinned memory", err);
-        if (!st) st = gpu_check(g, GPU(EventCreateWithFlags)(&g->staged[i], GPU(EventDisableTiming)), "making an event", err);
+        if (!st) st = gpu_check(g, GPU(EventCreateWithFlags)(&g->staged[i], GPU(EventDisableTiming)),
+            "making an event", err);
     }
-    if (!st) st = gpu_check(g, GPU(MallocHost)((void **)&g->host_step, sizeof *g->host_step), "claiming pinned memory", err);
+    if (!st) st = gpu_check(g, GPU(MallocHost)((void **)&g->host_step, sizeof *g->host_step), "claiming pinned memory",
+        err);
     if (!st) st = gpu_alloc(g, (void **)&g->step, sizeof *g->step, "the step", err);
     if (!st) st = gpu_alloc(g, (void **)&g->tree, STEP_SEQS * sizeof *g->tree, "the step", err);
     if (!st) st = gpu_alloc(g, (void **)&g->serial, 256, "the step", err);

@@ -202,7 +202,8 @@ static void emit_norm(struct emitter *e)
     struct val y = e->c->out[0];
     struct norm_args x = { .x = value_at(e, e->c->in[0]), .w = vector_at(e->c->w[0]),
                            .residual = e->c->n_in > 1 ? value_at(e, e->c->in[1]) : NULL, .y = output_at(e, y),
-                           .form = output_form(e), .n_rows = rows_at(e, y), .cols = shape_of(e, y).cols, .eps = a->eps };
+                           .form = output_form(e), .n_rows = rows_at(e, y), .cols = shape_of(e, y).cols, .eps
+                               = a->eps };
     struct launch *l = push(e, 1);
     if (!l) return;
     launch_norm(l, &x, bucket_rows(e, y));
@@ -213,7 +214,8 @@ static void emit_gate(struct emitter *e)
 {
     const struct gate_attr *a = e->c->attr;
     struct val y = e->c->out[0];
-    map(e, e->c->in[0], (struct val){ 0 }, output_at(e, y), output_form(e), a->act == ACT_SILU ? MAP_SILU : MAP_GELU, y);
+    map(e, e->c->in[0], (struct val){ 0 }, output_at(e, y), output_form(e), a->act == ACT_SILU ? MAP_SILU : MAP_GELU,
+        y);
 }
 static void emit_take(struct emitter *e)
 {
@@ -231,7 +233,8 @@ static void emit_rope_kv(struct emitter *e)
     const struct rope_kv_attr *a = e->c->attr;
     struct val y = e->c->out[0];
     struct rope_kv_args x = {
-        .x = value_at(e, e->c->in[0]), .q_norm = vector_at(e->c->w[W_QKV_QNORM]), .k_norm = vector_at(e->c->w[W_QKV_KNORM]),
+        .x = value_at(e, e->c->in[0]), .q_norm = vector_at(e->c->w[W_QKV_QNORM]), .k_norm
+            = vector_at(e->c->w[W_QKV_KNORM]),
         .freq = vector_at(e->c->w[W_QKV_FREQ]), .q = value_at(e, y), .step = e->g->step,
         .kv = gpu_kv_place(e->p->cache, e->c->layer), .heads = a->heads, .dims = a->rope_dims, .layout = (int)a->layout,
         .bucket_rows = bucket_rows(e, y), .magnitude = a->magnitude != 0 ? a->magnitude : 1, .eps = a->eps };
@@ -256,7 +259,8 @@ static void emit_attn(struct emitter *e)
 {
     const struct attn_attr *a = e->c->attr;
     struct val y = e->c->out[0];
-    struct attn_args x = { .q = value_at(e, e->c->in[0]), .y = output_at(e, y), .form = output_form(e), .step = e->g->step,
+    struct attn_args x = { .q = value_at(e, e->c->in[0]), .y = output_at(e, y), .form = output_form(e), .step
+        = e->g->step,
                            .tree = e->g->tree, .kv = gpu_kv_place(e->p->cache, e->c->layer), .heads = a->heads,
                            .window = a->window, .scale = a->scale, .softcap = a->softcap };
     bool wide = program_wide(e->p, DOM_ROWS);

@@ -75,6 +75,7 @@ struct embed_args {
     float *y;
     float scale;
 };
+/* Starts the kernel on l's stream; args are in device addresses. */
 void launch_embed(struct launch *l, const struct embed_args *a, int rows);
 
 struct norm_args {
@@ -116,6 +117,7 @@ struct rope_kv_args {
     int32_t heads, dims, layout, bucket_rows;
     float magnitude, eps;
 };
+/* Likewise. */
 void launch_rope_kv(struct launch *l, const struct rope_kv_args *a, int rows, int seqs);
 
 struct attn_args {

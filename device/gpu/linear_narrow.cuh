@@ -128,12 +128,7 @@ __device__ inline void multiply_step(float acc[2][NT][4], const typename F::regs
     }
 }
 
-#ifdef STUDY_TIMES
-__device__ long long study_times[8][1024];
-#define TIME(i) do { if (threadIdx.x == 0) { long long t_; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t_)); study_times[i][blockIdx.x] = t_; } } while (0)
-#else
-#define TIME(i)
-#endif
+/* Long: a kernel reads best as one loop over units. */
 template <class F, int NT, int EPI>
 __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow(linear_args a)
 {
@@ -176,7 +171,6 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
         fetch(slot);
         advance();
     };
-    TIME(0);
     if (threadIdx.x == 0) {
         bar_init(&bar[0], 1), bar_init(&bar[1], 1);
         bar_fence();
@@ -191,9 +185,7 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
         regs.column = after.column = lane * 4;
     }
     __syncthreads();
-    TIME(1);
     wait_predecessor();
-    TIME(2);
 
     /* Activations: all that the block needs when they fit (resident), else panel after panel. */
     const int want = u1 - u0 < a.n_chunks ? u1 - u0 : a.n_chunks;
@@ -245,7 +237,6 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
 #else
         __syncthreads();
 #endif
-        TIME(3);
         int at = mine - p0;     /* chunk of the panel; in order from p0, wrapping with the columns */
         while (at >= a.n_chunks) at -= a.n_chunks;
 
@@ -291,7 +282,6 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
             s0 = s1;
             if (s1 < strip_end && s1 < u1) break;       /* the strip goes on in the next panel */
 
-            TIME(4);
             /* The block's part of this strip is complete: sum over kw, then over blocks. */
             float v[2][(NT * 4 + F::KWARPS - 1) / F::KWARPS];
             enum { MINE = NT * 4 / F::KWARPS };
@@ -317,7 +307,6 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
                     }
                     group_sync(1 + rw, F::KWARPS * WARP);
                 }
-            TIME(5);
             const int b0 = unit_block(strip * a.n_chunks, gridDim.x, units);
             const int b1 = unit_block(strip_end - 1, gridDim.x, units);
             if (b1 > b0) {
@@ -354,7 +343,6 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
                     }
                 }
             }
-            TIME(6);
             if ((int)blockIdx.x == b0) {
                 const int g = lane / 4, t = lane % 4, rows = *a.n_rows;
 #pragma unroll
@@ -393,7 +381,6 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
             load_panel(p0 + 2 * panel_units, turn & 1);
         }
     }
-    TIME(7);
 }
 
 #endif

@@ -36,7 +36,8 @@ static luce_status largest_of(struct gpu *g, const struct weight *const *w, int 
         r.unit = 1 / ((const struct gpu_weight *)w[i]->dev)->unit;
         st = gpu_check(g, rows_absmax(&r, at, g->stream), "packing weights", err);
     }
-    if (!st) st = gpu_check(g, GPU(MemcpyAsync)(out, at, sizeof *out, GPU(MemcpyDeviceToHost), g->stream), "packing weights", err);
+    if (!st) st = gpu_check(g, GPU(MemcpyAsync)(out, at, sizeof *out, GPU(MemcpyDeviceToHost), g->stream),
+        "packing weights", err);
     if (!st) st = gpu_check(g, GPU(StreamSynchronize)(g->stream), "packing weights", err);
     gpu_free(g, at);
     return st;
@@ -78,7 +79,8 @@ static luce_status prepare(struct gpu *g, const struct gpu_pack *p, const struct
     if (p->format != TILES_F16 || (x->type == Q_F16 && out->unit == 1)) return LUCE_OK;
     luce_status st = gpu_alloc(g, temporary, (uint64_t)out->n_rows * (uint64_t)out->n_cols * 2, w->name, err);
     if (!st) st = gpu_check(g, rows_to_f16(out, *temporary, g->stream), "packing weights", err);
-    *out = (struct rows){ .at = *temporary, .row_bytes = 2 * (uint64_t)out->n_cols, .type = Q_F16, .n_rows = out->n_rows,
+    *out = (struct rows){ .at = *temporary, .row_bytes = 2 * (uint64_t)out->n_cols, .type = Q_F16, .n_rows
+        = out->n_rows,
                           .n_cols = out->n_cols, .unit = 1 };
     return st;
 }
