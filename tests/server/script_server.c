@@ -26,7 +26,7 @@
 
 enum { EMBD = 64, FF = 64, SCRIPTS = 4096 };
 
-struct script {
+struct play {
     int32_t name, *token;
     int n, pace_ms, prefill_us, nan_at;
     bool flat, endless;
@@ -35,7 +35,7 @@ struct script {
 static const char chatml[] =
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
-static struct script scripts[SCRIPTS];
+static struct play scripts[SCRIPTS];
 static int n_scripts;
 static int32_t end_id;
 static struct luce_model *the_model;
@@ -45,7 +45,7 @@ static void nap_us(long us)
     if (us > 0) nanosleep(&(struct timespec){ .tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000 }, NULL);
 }
 
-static const struct script *script_of(const struct request *r)
+static const struct play *script_of(const struct request *r)
 {
     for (int i = r->n_before + r->n_prompt - 1; i >= 0; i--)
         if (r->ids[i] > end_id)
@@ -62,7 +62,7 @@ static void before_step(void *context, enum step_class class, int n_rows)
     long prefill = 0;
     (void)class;
     for (int i = 0; i < s->n_active; i++) {
-        const struct script *c = script_of(s->active[i]);
+        const struct play *c = script_of(s->active[i]);
         if (!c) continue;
         if (s->active[i]->state == REQUEST_DECODE && c->pace_ms > pace) pace = c->pace_ms;
         if (s->active[i]->state == REQUEST_PROMPT && c->prefill_us > prefill) prefill = c->prefill_us;
@@ -72,7 +72,7 @@ static void before_step(void *context, enum step_class class, int n_rows)
 
 static bool write_logits(void *context, const struct request *r, float *logits)
 {
-    const struct script *s = script_of(r);
+    const struct play *s = script_of(r);
     int vocab = *(int *)context, at = r->n_ids - r->n_before - r->n_prompt;
     if (!s || s->flat) return false;
     for (int i = 0; i < vocab; i++) logits[i] = -20;
@@ -116,11 +116,11 @@ static void add_scripts(struct toy *toy, json_t *all)
     json_t *one, *piece;
     size_t i;
     json_object_foreach(all, name, one) {
-        struct script *s = &scripts[n_scripts++];
+        struct play *s = &scripts[n_scripts++];
         struct buf mark = { 0 };
         buf_printf(&mark, "[[%s]]", name);
         json_t *pieces = json_object_get(one, "pieces");
-        *s = (struct script){ .pace_ms = (int)number(one, "pace_ms", 0), .prefill_us = (int)number(one, "prefill_us", 0),
+        *s = (struct play){ .pace_ms = (int)number(one, "pace_ms", 0), .prefill_us = (int)number(one, "prefill_us", 0),
                               .nan_at = (int)number(one, "nan_at", 0), .flat = json_is_true(json_object_get(one, "flat")),
                               .endless = json_is_true(json_object_get(one, "endless")) };
         s->token = calloc(json_array_size(pieces) + 1, sizeof *s->token);
