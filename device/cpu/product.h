@@ -13,6 +13,9 @@ void product_bf16_portable(const struct product *p);
 void product_blocks_portable(const struct product *p);
 
 /* Likewise. */
+void product_f32_avx2(const struct product *p);
+void product_f16_avx2(const struct product *p);
+void product_bf16_avx2(const struct product *p);
 void product_f32_avx512(const struct product *p);
 void product_f16_avx512(const struct product *p);
 void product_bf16_avx512(const struct product *p);
