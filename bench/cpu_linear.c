@@ -34,11 +34,6 @@ struct options {
     const char *isa, *format;
 };
 
-static void die(const luce_error *err)
-{
-    fprintf(stderr, "%s\n", err->text);
-    exit(1);
-}
 
 /* A tape of copies of one product, all of the same input. */
 struct load {
@@ -52,9 +47,9 @@ struct load {
     struct step *step;
 };
 
-static void load_open(struct load *l, const struct format *f, struct shape_row s, int width)
+static luce_status load_open(struct load *l, const struct format *f, struct shape_row s, int width, luce_error *err)
 {
-    luce_error err = { 0 };
+    luce_status st;
     uint64_t bytes = format_bytes(f, (uint64_t)s.in) * (uint64_t)s.out;
     l->n = (int)(SPREAD / bytes) + 1;
     if (width > 64) l->n = 1 + l->n / 16;
@@ -64,18 +59,20 @@ static void load_open(struct load *l, const struct format *f, struct shape_row s
     for (int i = 0; i < l->n; i++) {
         l->w[i] = (struct weight){ .name = "w", .dim = { (uint64_t)s.in, (uint64_t)s.out, 1 }, .type = f->id,
                                    .seed = (uint64_t)i, .synthetic_std = 0.02f };
-        if (l->d->fns->upload(l->d, &l->w[i], &err)) die(&err);
+        if ((st = l->d->fns->upload(l->d, &l->w[i], err))) return st;
         op_linear(&l->tape, x, &l->w[i], NULL);
     }
     struct bucket b = { .rows = { [DOM_ROWS] = width } };
-    if (tape_end(&l->tape, &err) || plan_make(&l->plan, &l->tape, b, &err) ||
-        l->d->fns->compile(l->d, &l->program, &l->tape, &l->plan, NULL, &err))
-        die(&err);
+    if ((st = tape_end(&l->tape, err)) || (st = plan_make(&l->plan, &l->tape, b, err)) ||
+        (st = l->d->fns->compile(l->d, &l->program, &l->tape, &l->plan, NULL, err)))
+        return st;
     float *rows = mem_array((size_t)width * (size_t)s.in, sizeof *rows);
+    if (!rows) return fail(err, LUCE_E_NOMEM, "out of memory for %d rows", width);
     for (int64_t i = 0; i < (int64_t)width * s.in; i++) rows[i] = sinf((float)i * 0.7f);
-    l->d->fns->write(l->d, l->program, x, 0, width, rows, &err);
+    st = l->d->fns->write(l->d, l->program, x, 0, width, rows, err);
     mem_free(rows);
     l->step->head.n_rows = width;
+    return st;
 }
 
 static void load_close(struct load *l)
@@ -94,24 +91,23 @@ static double seconds(int threads)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static double load_seconds(struct load *l)
+/* NAN when the run failed. */
+static double load_seconds(struct load *l, luce_error *err)
 {
-    luce_error err = { 0 };
     double start = seconds(l->threads);
-    if (l->d->fns->run(l->d, l->program, l->step, NULL, NULL, &err)) die(&err);
+    if (l->d->fns->run(l->d, l->program, l->step, NULL, NULL, err)) return NAN;
     return (seconds(l->threads) - start) / l->n;
 }
 
 /* The best of several rounds. */
-static void figure(struct device *d, const struct format *f, struct shape_row s, int width, struct step *step,
-                   const struct device_limits *m, int threads)
+static luce_status figure(struct load *l, const struct format *f, struct shape_row s, int width,
+                          const struct device_limits *m, luce_error *err)
 {
-    struct load l = { .d = d, .step = step, .threads = threads };
-    memset(&l.tape, 0, sizeof l.tape);
-    load_open(&l, f, s, width);
-    double best = load_seconds(&l);
-    for (int i = 0; i < ROUNDS; i++) best = fmin(best, load_seconds(&l));
-    load_close(&l);
+    luce_status st = load_open(l, f, s, width, err);
+    double best = st ? NAN : load_seconds(l, err);
+    for (int i = 0; !err->code && i < ROUNDS; i++) best = fmin(best, load_seconds(l, err));
+    load_close(l);
+    if (err->code) return err->code;
     double bytes = (double)format_bytes(f, (uint64_t)s.in) * s.out, ops = 2.0 * s.in * s.out * width;
     double rate = f->id == Q_BF16 ? m->bf16_ops_per_s : f->id == Q_F16 || f->id == Q_F32 ? m->f32_ops_per_s
                                                                                        : m->int8_ops_per_s;
@@ -119,6 +115,7 @@ static void figure(struct device *d, const struct format *f, struct shape_row s,
     printf("%-7s %-16s %5d x %-6d width %3d %9.1f us %6.1f GB/s %7.1f Gop/s  %5.1f%%\n", f->name, s.what, s.in,
            s.out, width, best * 1e6, bytes / best * 1e-9, ops / best * 1e-9, 100 * limit / best);
     fflush(stdout);
+    return LUCE_OK;
 }
 
 static struct options parse(int argc, char **argv)
@@ -134,31 +131,53 @@ static struct options parse(int argc, char **argv)
     return o;
 }
 
+/* All widths of one shape. */
+static luce_status shape_figures(struct device *d, const struct options *o, const struct format *f, struct shape_row s,
+                                 struct step *step, const struct device_limits *m, luce_error *err)
+{
+    for (size_t w = 0; w < COUNT(widths); w++) {
+        if (o->width && o->width != widths[w]) continue;
+        struct load *l = mem_zero(sizeof *l);
+        if (!l) return fail(err, LUCE_E_NOMEM, "out of memory");
+        l->d = d;
+        l->step = step;
+        l->threads = o->threads;
+        luce_status st = figure(l, f, s, widths[w], m, err);
+        mem_free(l);
+        if (st) return st;
+    }
+    return LUCE_OK;
+}
+
+static luce_status format_figures(struct device *d, const struct options *o, const struct format *f,
+                                  struct step *step, luce_error *err)
+{
+    struct device_limits m;
+    luce_status st = d->fns->measure(d, &m, err);
+    if (st) return st;
+    printf("%d threads: read %.1f GB/s, int8 %.0f, bf16 %.0f, f32 %.0f Gop/s\n", o->threads, m.read_bytes_per_s * 1e-9,
+           m.int8_ops_per_s * 1e-9, m.bf16_ops_per_s * 1e-9, m.f32_ops_per_s * 1e-9);
+    if (o->in) return shape_figures(d, o, f, (struct shape_row){ "given", o->in, o->out }, step, &m, err);
+    for (size_t s = 0; s < COUNT(shapes) && !st; s++)
+        if (shapes[s].in % f->block == 0) st = shape_figures(d, o, f, shapes[s], step, &m, err);
+    return st;
+}
+
 int main(int argc, char **argv)
 {
     struct options o = parse(argc, argv);
     luce_error err = { 0 };
     struct device *d;
-    if (device_open(&d, "cpu", &(struct device_params){ .n_threads = o.threads, .isa = o.isa }, &err)) die(&err);
-    struct device_limits m;
+    struct device_params p = { .n_threads = o.threads, .isa = o.isa };
+    luce_status st = device_open(&d, "cpu", &p, &err);
     struct step *step = mem_zero(sizeof *step);
-    for (size_t f = 0; f < COUNT(format_names); f++) {
-        const struct format *row = format_named(format_names[f]);
-        if (!row || (o.format && strcmp(o.format, format_names[f]))) continue;
-        if (d->fns->measure(d, &m, &err)) die(&err);
-        printf("%d threads: read %.1f GB/s, int8 %.0f, bf16 %.0f, f32 %.0f Gop/s\n", o.threads,
-               m.read_bytes_per_s * 1e-9, m.int8_ops_per_s * 1e-9, m.bf16_ops_per_s * 1e-9,
-               m.f32_ops_per_s * 1e-9);
-        for (size_t s = 0; s < COUNT(shapes); s++) {
-            struct shape_row shape = shapes[s];
-            if (o.in) shape = (struct shape_row){ "given", o.in, o.out };
-            if (shape.in % row->block) continue;
-            for (size_t w = 0; w < COUNT(widths); w++)
-                if (!o.width || o.width == widths[w]) figure(d, row, shape, widths[w], step, &m, o.threads);
-            if (o.in) break;
-        }
+    if (!step && !st) st = fail(&err, LUCE_E_NOMEM, "out of memory");
+    for (size_t i = 0; i < COUNT(format_names) && !st; i++) {
+        const struct format *f = format_named(format_names[i]);
+        if (f && (!o.format || !strcmp(o.format, format_names[i]))) st = format_figures(d, &o, f, step, &err);
     }
+    if (st) fprintf(stderr, "%s\n", err.text);
     mem_free(step);
     device_close(d);
-    return 0;
+    return st ? 1 : 0;
 }
