@@ -57,8 +57,10 @@ static void pack_strip(const struct packing *k, int strip, int thread)
 {
     const struct packed *p = k->p;
     int64_t first = (int64_t)strip * LANES, rows = p->out - first < LANES ? p->out - first : LANES;
-    const uint8_t *from = k->w->host + (size_t)first * k->row_bytes;
-    if (k->made) {
+    const uint8_t *from = k->w->host;
+    if (from) {
+        from += (size_t)first * k->row_bytes;
+    } else {
         uint8_t *made = k->made + (size_t)thread * k->made_bytes;
         synthetic_rows(p->format, k->w->seed, (uint64_t)first, (uint64_t)rows, (uint64_t)p->in,
                        k->w->synthetic_std, made);
