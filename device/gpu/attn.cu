@@ -66,8 +66,7 @@ __device__ inline int count_splits(const attn_args &a, const step_seq &q)
     return (q.past + q.n_rows + a.split - 1) / a.split;     /* one past the last */
 }
 
-template <int WARPS, bool WIDE> __device__ inline int count_items(const attn_args &a, const step_seq &q, bool tree,
-    int group)
+template <int WARPS, bool WIDE> __device__ inline int count_items(const attn_args &a, const step_seq &q, bool tree, int group)
 {
     if (!q.n_rows) return 0;
     enum { ROWS = 16 * WARPS };
@@ -159,8 +158,7 @@ __device__ inline void view_rows(const attn_args &a, const step *s, const item &
 
 /* 8 values (dims 8 c ..) of one position as f16, of any format but f16. Out of line: a step with a short
  * context runs every instruction once, and fetching them is what it waits for. */
-__device__ __noinline__ uint4 decode8(uint32_t format, const uint8_t *block, int scales, int row_bytes, int dim,
-    int at, int c)
+__device__ __noinline__ uint4 decode8(uint32_t format, const uint8_t *block, int scales, int row_bytes, int dim, int at, int c)
 {
     const uint8_t *row = block + (uint64_t)at * row_bytes;
     __half2 h[4];
@@ -185,24 +183,28 @@ __device__ __noinline__ uint4 decode8(uint32_t format, const uint8_t *block, int
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const uint32_t w = (i < 2 ? q.x : q.y) >> (16 * (i % 2));
-                h[i] = __floats2half2_rn((float)((int)(w >> shift & 15) - 8) * d, (float)((int)(w >> 8 >> shift &
-                    15) - 8) * d);
+                h[i] = __floats2half2_rn((float)((int)(w >> shift & 15) - 8) * d, (float)((int)(w >> 8 >> shift & 15) - 8) * d);
             }
         }
     }
     return make_uint4(as_bits(h[0]), as_bits(h[1]), as_bits(h[2]), as_bits(h[3]));
 }
 
-/* The 16-byte piece c of row r of a tile with DP columns. */
+/* Rows of a tile are 16 bytes apart beyond their columns, so that eight of them meet all banks once. */
+template <int DP> __host__ __device__ constexpr int row_stride()
+{
+    return DP * 2 + 16;
+}
 template <int DP> __device__ inline int piece(int r, int c)
 {
-    return r * DP * 2 + (c ^ (r & 7)) * 16;
+    return r * row_stride<DP>() + c * 16;
 }
 
-/* Keys or values of page t into a tile. Every thread waits for its own copies in the caller. */
+/* Keys or values of page t into a tile. With `full` (f16 rows of DP values, on cards with bulk copies) warp
+ * 0 starts a copy a row, which complete on the barrier; else every thread copies pieces. */
 template <int DP, int WARPS, bool WIDE, bool VALUES>
-__device__ inline void load_tile(const attn_args &a, const step_seq &q, const shared_attn &sh, int head, int t,
-    uint8_t *tile)
+__device__ inline void load_tile(const attn_args &a, const step_seq &q, const shared_attn &sh, int head, int t, uint8_t *tile,
+                                 uint64_t *full)
 {
     const kv_place &kv = a.kv;
     const uint64_t in_page = VALUES ? kv.v_at + head * kv.v_head : kv.k_at + head * kv.k_head;
@@ -213,14 +215,30 @@ __device__ inline void load_tile(const attn_args &a, const step_seq &q, const sh
     const uint8_t *bank = kv.pages + (uint64_t)q.slot * kv.page_bytes + in_page;
     const int limit = WIDE ? q.past + q.n_rows : q.past;        /* positions that pages hold */
     auto row_of = [&](int r) -> const uint8_t * {       /* the block's start and the row in it; NULL: zeros */
-                                                  const int p = t * PAGE + r;
-                                                  if (p < limit) return committed
-                                                      ? committed + (uint64_t)r * row_bytes : nullptr;
-                                                  return !WIDE && p - limit < sh.n_bank
-                                                      ? bank + (uint64_t)sh.bank[p - limit] * row_bytes : nullptr;
+        const int p = t * PAGE + r;
+        if (p < limit) return committed ? committed + (uint64_t)r * row_bytes : nullptr;
+        return !WIDE && p - limit < sh.n_bank ? bank + (uint64_t)sh.bank[p - limit] * row_bytes : nullptr;
     };
+    if (full) {
+        if (threadIdx.x >= WARP) return;
+        const uint8_t *from[2] = { row_of(threadIdx.x), row_of(threadIdx.x + WARP) };
+        const int n = __popc(__ballot_sync(0xffffffffu, from[0] != nullptr)) + __popc(__ballot_sync(0xffffffffu, from[1] != nullptr));
+        if (threadIdx.x == 0) bar_expect(full, (uint32_t)n * DP * 2);
+        __syncwarp();
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            uint8_t *to = tile + piece<DP>(threadIdx.x + WARP * h, 0);
+            if (from[h]) {
+                bulk_load(to, from[h], DP * 2, full, false);
+                continue;
+            }
+#pragma unroll 1
+            for (int c = 0; c < DP / 8; c++) *(uint4 *)(to + 16 * c) = make_uint4(0, 0, 0, 0);
+        }
+        return;
+    }
     if (format == TYPE_F16) {
-#pragma unroll 4
+#pragma unroll 2
         for (int i = threadIdx.x; i < KEYS * (DP / 8); i += WARPS * WARP) {
             const int r = i / (DP / 8), c = i % (DP / 8);
             const uint8_t *from = row_of(r);
@@ -235,8 +253,7 @@ __device__ inline void load_tile(const attn_args &a, const step_seq &q, const sh
         const int r = i / (DP / 8), c = i % (DP / 8);
         const uint8_t *from = row_of(r), *block = t * PAGE + r < limit ? committed : bank;
         uint4 x = make_uint4(0, 0, 0, 0);
-        if (from && c * 8 < kv.dim) x = decode8(format, block, scales, row_bytes, kv.dim,
-            (int)((from - block) / row_bytes), c);
+        if (from && c * 8 < kv.dim) x = decode8(format, block, scales, row_bytes, kv.dim, (int)((from - block) / row_bytes), c);
         *(uint4 *)(tile + piece<DP>(r, c)) = x;
     }
 }
@@ -248,8 +265,7 @@ template <int DP> struct warp_state {
 
 /* Weights of the page's keys, not yet divided by their sum, in s. */
 template <int DP>
-__device__ inline void weigh(warp_state<DP> &w, float s[8][4], const attn_args &a, const uint8_t *queries,
-    const uint8_t *keys,
+__device__ inline void weigh(warp_state<DP> &w, float s[8][4], const attn_args &a, const uint8_t *queries, const uint8_t *keys,
                              const row_view v[2], int p0, int lane)
 {
 #pragma unroll
@@ -273,8 +289,7 @@ __device__ inline void weigh(warp_state<DP> &w, float s[8][4], const attn_args &
 #pragma unroll
         for (int j = 0; j < 8; j++)         /* tanh x = 1 - 2 / (e^2x + 1) */
 #pragma unroll
-            for (int e = 0; e < 4; e++) s[j][e] = out * (1.0f - __fdividef(2.0f, exp2f(fminf(s[j][e] * in_cap,
-                60.0f)) + 1.0f));
+            for (int e = 0; e < 4; e++) s[j][e] = out * (1.0f - __fdividef(2.0f, exp2f(fminf(s[j][e] * in_cap, 60.0f)) + 1.0f));
     } else {
 #pragma unroll
         for (int j = 0; j < 8; j++)
@@ -314,8 +329,7 @@ __device__ inline void weigh(warp_state<DP> &w, float s[8][4], const attn_args &
     }
 }
 
-template <int DP> __device__ inline void add_values(warp_state<DP> &w, const float s[8][4], const uint8_t *values,
-    int lane)
+template <int DP> __device__ inline void add_values(warp_state<DP> &w, const float s[8][4], const uint8_t *values, int lane)
 {
     const int mat = lane / 8, in = lane % 8;
 #pragma unroll
@@ -348,8 +362,7 @@ __device__ inline void put_rows(const warp_state<DP> &w, const attn_args &a, con
         l[h] += __shfl_xor_sync(0xffffffffu, l[h], 2);
 #pragma unroll
         for (int d = 0; d < DP / 8; d++)
-            *(float2 *)(room + (lane / 4 + 8 * h) * DP + 8 * d + 2 * (lane % 4)) = make_float2(w.o[d][2 * h],
-                w.o[d][2 * h + 1]);
+            *(float2 *)(room + (lane / 4 + 8 * h) * DP + 8 * d + 2 * (lane % 4)) = make_float2(w.o[d][2 * h], w.o[d][2 * h + 1]);
     }
     __syncwarp();
     const bool result = WIDE || count_splits(a, q) - first_split(a, q) == 1;
@@ -377,13 +390,16 @@ __device__ inline void put_rows(const warp_state<DP> &w, const attn_args &a, con
     }
 }
 
-/* Long: a kernel reads best as one loop over tiles. */
 template <int DP, int WARPS, bool WIDE>
 __global__ void __launch_bounds__(WARPS * WARP, WARPS == 1 ? 6 : DP == 256 ? 1 : 3) attn_kernel(attn_args a)
 {
     extern __shared__ __align__(1024) uint8_t tiles[];
     __shared__ shared_attn sh;
-    uint8_t *queries = tiles, *keys = queries + 16 * WARPS * DP * 2, *values = keys + KEYS * DP * 2;
+    __shared__ uint64_t arrived[2];         /* keys, values */
+    uint8_t *queries = tiles, *keys = queries + 16 * WARPS * row_stride<DP>(), *values = keys + KEYS * row_stride<DP>();
+    const bool bulk = HAS_BULK_COPY && a.kv.k_format == TYPE_F16 && a.kv.v_format == TYPE_F16 && a.kv.dim == DP;
+    uint64_t *const keys_full = bulk ? &arrived[0] : nullptr, *const values_full = bulk ? &arrived[1] : nullptr;
+    uint32_t parity = 0;
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, group = a.heads / a.kv.kv_heads;
     const step *s = a.step;
     bool waited = false;
@@ -393,6 +409,8 @@ __global__ void __launch_bounds__(WARPS * WARP, WARPS == 1 ? 6 : DP == 256 ? 1 :
         sh.n_items[i + 1] = count_items<WARPS, WIDE>(a, s->seq[i], a.tree[i], group);
     __syncthreads();
     if (threadIdx.x == 0) {
+        bar_init(&arrived[0], 1), bar_init(&arrived[1], 1);
+        bar_fence();
         sh.n_items[0] = 0;
         for (int i = 0; i < n_seqs; i++) sh.n_items[i + 1] += sh.n_items[i];
     }
@@ -429,18 +447,26 @@ __global__ void __launch_bounds__(WARPS * WARP, WARPS == 1 ? 6 : DP == 256 ? 1 :
         /* Page t + 1 is on its way while page t is worked on; the loop begins before the first. */
         for (int t = t0 - 1; t < t1; t++) {
             const bool more = t + 1 < t1;
+            shared_fence();
             __syncthreads();                /* scores of page t are done with the keys */
-            if (more) load_tile<DP, WARPS, WIDE, false>(a, q, sh, it.head, t + 1, keys);
+            if (more) load_tile<DP, WARPS, WIDE, false>(a, q, sh, it.head, t + 1, keys, keys_full);
             copy_commit();
-            copy_wait<1>();                 /* the values of page t are there */
-            __syncthreads();
-            if (busy && t >= t0) add_values<DP>(w, weights, values, lane);
-            __syncthreads();
-            if (more) load_tile<DP, WARPS, WIDE, true>(a, q, sh, it.head, t + 1, values);
+            if (t >= t0) {                  /* the values of page t */
+                if (bulk) bar_wait(&arrived[1], parity ^ 1);
+                copy_wait<1>();
+                __syncthreads();
+                if (busy) add_values<DP>(w, weights, values, lane);
+                shared_fence();
+                __syncthreads();
+            }
+            if (more) load_tile<DP, WARPS, WIDE, true>(a, q, sh, it.head, t + 1, values, values_full);
             copy_commit();
-            copy_wait<1>();                 /* the keys of page t + 1 */
+            if (!more) break;
+            if (bulk) bar_wait(&arrived[0], parity);        /* the keys of page t + 1 */
+            copy_wait<1>();
             __syncthreads();
-            if (busy && more) weigh<DP>(w, weights, a, queries + 16 * warp * DP * 2, keys, v, (t + 1) * PAGE, lane);
+            if (busy) weigh<DP>(w, weights, a, queries + 16 * warp * row_stride<DP>(), keys, v, (t + 1) * PAGE, lane);
+            parity ^= 1;
         }
         copy_wait<0>();
         __syncthreads();                    /* the tiles make room for the results */
@@ -491,7 +517,7 @@ template <int DP> __global__ void __launch_bounds__(DP * COMBINE) combine_kernel
 
 template <int DP, int WARPS, bool WIDE> static void launch_one(launch *l, const attn_args *a, int n_units)
 {
-    const int shared = (16 * WARPS + 2 * KEYS) * DP * 2, most = 216 * 1024 / (shared + 2048);
+    const int shared = (16 * WARPS + 2 * KEYS) * row_stride<DP>(), most = 216 * 1024 / (shared + 2048);
     const int blocks = WARPS == 1 ? (most < 6 ? most : 6) : DP == 256 ? 2 : 3;
     allow_shared((const void *)attn_kernel<DP, WARPS, WIDE>, shared);
     fill_launch(l, attn_kernel<DP, WARPS, WIDE>, dim3(n_units * blocks), WARPS * WARP, shared, *a);

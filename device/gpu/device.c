@@ -136,10 +136,36 @@ static luce_status claim(struct gpu *g, luce_error *err)
     return st;
 }
 
+/* The products' tiles want the shared memory that cards have from sm_90 on (sm_120 has less). */
+enum { SHARED_NEEDED = 227 * 1024, DEVICES_MOST = 64 };
+
+/* Cards that this build can run on, as the runtime numbers them; *seen: all cards. */
+static int usable_cards(int cards[DEVICES_MOST], int *seen)
+{
+    int n = 0;
+    *seen = 0;
+    if (GPU(GetDeviceCount)(seen) != GPU(Success)) {
+        (void)GPU(GetLastError)();
+        *seen = 0;
+    }
+    for (int i = 0; i < *seen && n < DEVICES_MOST; i++) {
+        int shared = 0;
+        if (GPU(DeviceGetAttribute)(&shared, GPU(DevAttrMaxSharedMemoryPerBlockOptin), i) != GPU(Success)) continue;
+        if (shared >= SHARED_NEEDED) cards[n++] = i;
+    }
+    return n;
+}
+
 static luce_status open_gpu(struct device **out, int index, const struct device_params *p, luce_error *err)
 {
     (void)p;
     *out = NULL;
+    int cards[DEVICES_MOST], seen;
+    if (index >= usable_cards(cards, &seen))
+        return fail(err, LUCE_E_UNSUPPORTED, GPU_NAME ":%d: this build runs on cards with %d KiB of shared memory a block "
+                    "(H100, H200, B200); of %d cards here too few have that. --device cpu runs without", index,
+                    SHARED_NEEDED / 1024, seen);
+    index = cards[index];
     struct gpu *g = mem_zero(sizeof *g);
     if (!g) return fail(err, LUCE_E_NOMEM, "out of memory for the device");
     g->base = (struct device){ .fns = &fns, .max_wide_rows = STEP_ROWS };
@@ -164,12 +190,8 @@ static luce_status open_gpu(struct device **out, int index, const struct device_
 
 static int count(void)
 {
-    int n = 0;
-    if (GPU(GetDeviceCount)(&n) != GPU(Success)) {
-        (void)GPU(GetLastError)();
-        return 0;
-    }
-    return n;
+    int cards[DEVICES_MOST], seen;
+    return usable_cards(cards, &seen);
 }
 
 const struct device_kind device_kind_gpu = { .name = GPU_NAME, .doc = "a GPU", .count = count, .open = open_gpu };

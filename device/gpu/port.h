@@ -58,7 +58,6 @@ enum { WARP = 32 };
 #define HAS_MMA_16 0
 #endif
 
-/* Address in shared memory. */
 __device__ inline uint32_t shared_at(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);
@@ -71,7 +70,6 @@ __device__ inline void bar_init(uint64_t *bar, int arrivals)
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_at(bar)), "r"(arrivals));
 #endif
 }
-/* Makes initialised barriers visible to copies. */
 __device__ inline void bar_fence()
 {
 #if HAS_BULK_COPY
@@ -79,7 +77,13 @@ __device__ inline void bar_fence()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
-/* Arrives, and tells that bytes are to come. */
+/* Ordinary accesses of shared memory before it come before bulk copies after it. */
+__device__ inline void shared_fence()
+{
+#if HAS_BULK_COPY
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
 __device__ inline void bar_expect(uint64_t *bar, uint32_t bytes)
 {
 #if HAS_BULK_COPY
@@ -87,7 +91,6 @@ __device__ inline void bar_expect(uint64_t *bar, uint32_t bytes)
                  : "memory");
 #endif
 }
-/* Waits for the phase of this parity to end. */
 __device__ inline void bar_wait(uint64_t *bar, uint32_t parity)
 {
 #if HAS_BULK_COPY
@@ -103,7 +106,6 @@ __device__ inline void bar_wait(uint64_t *bar, uint32_t parity)
                  : "memory");
 #endif
 }
-/* Arrives once. */
 __device__ inline void bar_arrive(uint64_t *bar)
 {
 #if HAS_BULK_COPY
@@ -142,13 +144,11 @@ __device__ inline void bulk_prefetch(const void *from, uint32_t bytes)
 __device__ inline void copy16(void *to_shared, const void *from)
 {
 #if HAS_ASYNC_COPY
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_at(to_shared)),
-        "l"(from) : "memory");
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_at(to_shared)), "l"(from) : "memory");
 #else
     *(uint4 *)to_shared = *(const uint4 *)from;
 #endif
 }
-/* Ends a group. */
 __device__ inline void copy_commit()
 {
 #if HAS_ASYNC_COPY
@@ -207,7 +207,6 @@ __device__ inline void mma_f16(float d[4], const uint32_t a[4], uint32_t b0, uin
                  : "r"(a[2]), "r"(a[3]), "r"(b1));
 #endif
 }
-/* Likewise for bf16. */
 __device__ inline void mma_bf16(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
 #if HAS_MMA_16
@@ -254,7 +253,6 @@ __device__ inline float warp_sum(float x)
     for (int i = 16; i; i /= 2) x += __shfl_xor_sync(0xffffffffu, x, i);
     return x;
 }
-/* The largest of the warp's values, in every lane. */
 __device__ inline float warp_max(float x)
 {
 #pragma unroll
