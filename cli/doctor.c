@@ -96,6 +96,7 @@ luce_status doctor_run(const struct options *o, luce_error *err)
     buf_drop(&out);
     if (st || written) return st ? st : written;
     if (!t.total_failed) return LUCE_OK;
-    return fail(err, LUCE_E_NUMERIC, "doctor: %d cases failed; do not use this device with this build, and report the "
+    return fail(err, LUCE_E_NUMERIC,
+                "doctor: %d cases failed; do not use this device with this build, and report the "
                 "lines above", t.total_failed);
 }

@@ -66,7 +66,8 @@ __device__ inline int count_splits(const attn_args &a, const step_seq &q)
     return (q.past + q.n_rows + a.split - 1) / a.split;     /* one past the last */
 }
 
-template <int WARPS, bool WIDE> __device__ inline int count_items(const attn_args &a, const step_seq &q, bool tree, int group)
+template <int WARPS, bool WIDE> __device__ inline int count_items(const attn_args &a, const step_seq &q,
+    bool tree, int group)
 {
     if (!q.n_rows) return 0;
     enum { ROWS = 16 * WARPS };
@@ -158,7 +159,8 @@ __device__ inline void view_rows(const attn_args &a, const step *s, const item &
 
 /* 8 values (dims 8 c ..) of one position as f16, of any format but f16. Out of line: a step with a short
  * context runs every instruction once, and fetching them is what it waits for. */
-__device__ __noinline__ uint4 decode8(uint32_t format, const uint8_t *block, int scales, int row_bytes, int dim, int at, int c)
+__device__ __noinline__ uint4 decode8(uint32_t format, const uint8_t *block, int scales, int row_bytes,
+                                      int dim, int at, int c)
 {
     const uint8_t *row = block + (uint64_t)at * row_bytes;
     __half2 h[4];
@@ -183,7 +185,8 @@ __device__ __noinline__ uint4 decode8(uint32_t format, const uint8_t *block, int
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const uint32_t w = (i < 2 ? q.x : q.y) >> (16 * (i % 2));
-                h[i] = __floats2half2_rn((float)((int)(w >> shift & 15) - 8) * d, (float)((int)(w >> 8 >> shift & 15) - 8) * d);
+                h[i] = __floats2half2_rn((float)((int)(w >> shift & 15) - 8) * d,
+                                         (float)((int)(w >> 8 >> shift & 15) - 8) * d);
             }
         }
     }
@@ -203,7 +206,8 @@ template <int DP> __device__ inline int piece(int r, int c)
 /* Keys or values of page t into a tile. With `full` (f16 rows of DP values, on cards with bulk copies) warp
  * 0 starts a copy a row, which complete on the barrier; else every thread copies pieces. */
 template <int DP, int WARPS, bool WIDE, bool VALUES>
-__device__ inline void load_tile(const attn_args &a, const step_seq &q, const shared_attn &sh, int head, int t, uint8_t *tile,
+__device__ inline void load_tile(const attn_args &a, const step_seq &q, const shared_attn &sh, int head,
+                                 int t, uint8_t *tile,
                                  uint64_t *full)
 {
     const kv_place &kv = a.kv;
@@ -215,14 +219,17 @@ __device__ inline void load_tile(const attn_args &a, const step_seq &q, const sh
     const uint8_t *bank = kv.pages + (uint64_t)q.slot * kv.page_bytes + in_page;
     const int limit = WIDE ? q.past + q.n_rows : q.past;        /* positions that pages hold */
     auto row_of = [&](int r) -> const uint8_t * {       /* the block's start and the row in it; NULL: zeros */
-        const int p = t * PAGE + r;
-        if (p < limit) return committed ? committed + (uint64_t)r * row_bytes : nullptr;
-        return !WIDE && p - limit < sh.n_bank ? bank + (uint64_t)sh.bank[p - limit] * row_bytes : nullptr;
+                                                  const int p = t * PAGE + r;
+                                                  if (p < limit) return committed ? committed
+                                                      + (uint64_t)r * row_bytes : nullptr;
+                                                  return !WIDE && p - limit < sh.n_bank ? bank
+                                                      + (uint64_t)sh.bank[p - limit] * row_bytes : nullptr;
     };
     if (full) {
         if (threadIdx.x >= WARP) return;
         const uint8_t *from[2] = { row_of(threadIdx.x), row_of(threadIdx.x + WARP) };
-        const int n = __popc(__ballot_sync(0xffffffffu, from[0] != nullptr)) + __popc(__ballot_sync(0xffffffffu, from[1] != nullptr));
+        const int n = __popc(__ballot_sync(0xffffffffu, from[0] != nullptr))
+            + __popc(__ballot_sync(0xffffffffu, from[1] != nullptr));
         if (threadIdx.x == 0) bar_expect(full, (uint32_t)n * DP * 2);
         __syncwarp();
 #pragma unroll
@@ -253,7 +260,8 @@ __device__ inline void load_tile(const attn_args &a, const step_seq &q, const sh
         const int r = i / (DP / 8), c = i % (DP / 8);
         const uint8_t *from = row_of(r), *block = t * PAGE + r < limit ? committed : bank;
         uint4 x = make_uint4(0, 0, 0, 0);
-        if (from && c * 8 < kv.dim) x = decode8(format, block, scales, row_bytes, kv.dim, (int)((from - block) / row_bytes), c);
+        if (from && c * 8 < kv.dim) x = decode8(format, block, scales, row_bytes, kv.dim,
+                                                (int)((from - block) / row_bytes), c);
         *(uint4 *)(tile + piece<DP>(r, c)) = x;
     }
 }
@@ -265,7 +273,8 @@ template <int DP> struct warp_state {
 
 /* Weights of the page's keys, not yet divided by their sum, in s. */
 template <int DP>
-__device__ inline void weigh(warp_state<DP> &w, float s[8][4], const attn_args &a, const uint8_t *queries, const uint8_t *keys,
+__device__ inline void weigh(warp_state<DP> &w, float s[8][4], const attn_args &a,
+                             const uint8_t *queries, const uint8_t *keys,
                              const row_view v[2], int p0, int lane)
 {
 #pragma unroll
@@ -289,7 +298,8 @@ __device__ inline void weigh(warp_state<DP> &w, float s[8][4], const attn_args &
 #pragma unroll
         for (int j = 0; j < 8; j++)         /* tanh x = 1 - 2 / (e^2x + 1) */
 #pragma unroll
-            for (int e = 0; e < 4; e++) s[j][e] = out * (1.0f - __fdividef(2.0f, exp2f(fminf(s[j][e] * in_cap, 60.0f)) + 1.0f));
+            for (int e = 0; e < 4; e++) s[j][e] = out * (1.0f - __fdividef(2.0f,
+                exp2f(fminf(s[j][e] * in_cap, 60.0f)) + 1.0f));
     } else {
 #pragma unroll
         for (int j = 0; j < 8; j++)
@@ -329,7 +339,8 @@ __device__ inline void weigh(warp_state<DP> &w, float s[8][4], const attn_args &
     }
 }
 
-template <int DP> __device__ inline void add_values(warp_state<DP> &w, const float s[8][4], const uint8_t *values, int lane)
+template <int DP> __device__ inline void add_values(warp_state<DP> &w, const float s[8][4],
+                                                    const uint8_t *values, int lane)
 {
     const int mat = lane / 8, in = lane % 8;
 #pragma unroll
@@ -362,7 +373,8 @@ __device__ inline void put_rows(const warp_state<DP> &w, const attn_args &a, con
         l[h] += __shfl_xor_sync(0xffffffffu, l[h], 2);
 #pragma unroll
         for (int d = 0; d < DP / 8; d++)
-            *(float2 *)(room + (lane / 4 + 8 * h) * DP + 8 * d + 2 * (lane % 4)) = make_float2(w.o[d][2 * h], w.o[d][2 * h + 1]);
+            *(float2 *)(room + (lane / 4 + 8 * h) * DP + 8 * d + 2 * (lane % 4)) =
+                make_float2(w.o[d][2 * h], w.o[d][2 * h + 1]);
     }
     __syncwarp();
     const bool result = WIDE || count_splits(a, q) - first_split(a, q) == 1;
@@ -390,15 +402,18 @@ __device__ inline void put_rows(const warp_state<DP> &w, const attn_args &a, con
     }
 }
 
+/* Long: one item from rows to result, in the order in which it happens. */
 template <int DP, int WARPS, bool WIDE>
 __global__ void __launch_bounds__(WARPS * WARP, WARPS == 1 ? 6 : DP == 256 ? 1 : 3) attn_kernel(attn_args a)
 {
     extern __shared__ __align__(1024) uint8_t tiles[];
     __shared__ shared_attn sh;
     __shared__ uint64_t arrived[2];         /* keys, values */
-    uint8_t *queries = tiles, *keys = queries + 16 * WARPS * row_stride<DP>(), *values = keys + KEYS * row_stride<DP>();
+    uint8_t *queries = tiles, *keys = queries + 16 * WARPS * row_stride<DP>(), *values =
+        keys + KEYS * row_stride<DP>();
     /* On the H200 a copy a row beats pieces for one warp (73 against 86 us at 32k), and loses to four warps. */
-    const bool bulk = HAS_BULK_COPY && WARPS == 1 && a.kv.k_format == TYPE_F16 && a.kv.v_format == TYPE_F16 && a.kv.dim == DP;
+    const bool bulk = HAS_BULK_COPY && WARPS == 1 && a.kv.k_format == TYPE_F16
+        && a.kv.v_format == TYPE_F16 && a.kv.dim == DP;
     uint64_t *const keys_full = bulk ? &arrived[0] : nullptr, *const values_full = bulk ? &arrived[1] : nullptr;
     uint32_t parity = 0;
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, group = a.heads / a.kv.kv_heads;

@@ -186,7 +186,8 @@ static void emit_embed(struct emitter *e)
                             .scale = a->scale != 0 ? a->scale : 1 };
     x.table.unit = ((const struct gpu_weight *)e->c->w[0]->dev)->unit;
     if (!x.table.at) {
-        e->st = fail(e->err, LUCE_E_UNSUPPORTED, "%s is packed for a product on this device and cannot be read row by row; "
+        e->st = fail(e->err, LUCE_E_UNSUPPORTED,
+                     "%s is packed for a product on this device and cannot be read row by row; "
                      "load the model again to run another tape", e->c->w[0]->name);
         return;
     }
@@ -202,8 +203,8 @@ static void emit_norm(struct emitter *e)
     struct val y = e->c->out[0];
     struct norm_args x = { .x = value_at(e, e->c->in[0]), .w = vector_at(e->c->w[0]),
                            .residual = e->c->n_in > 1 ? value_at(e, e->c->in[1]) : NULL, .y = output_at(e, y),
-                           .form = output_form(e), .n_rows = rows_at(e, y), .cols = shape_of(e, y).cols, .eps
-                               = a->eps };
+                           .form = output_form(e), .n_rows = rows_at(e, y), .cols = shape_of(e, y).cols,
+                               .eps = a->eps };
     struct launch *l = push(e, 1);
     if (!l) return;
     launch_norm(l, &x, bucket_rows(e, y));
@@ -214,8 +215,8 @@ static void emit_gate(struct emitter *e)
 {
     const struct gate_attr *a = e->c->attr;
     struct val y = e->c->out[0];
-    map(e, e->c->in[0], (struct val){ 0 }, output_at(e, y), output_form(e), a->act == ACT_SILU ? MAP_SILU : MAP_GELU,
-        y);
+    map(e, e->c->in[0], (struct val){ 0 }, output_at(e, y), output_form(e),
+        a->act == ACT_SILU ? MAP_SILU : MAP_GELU, y);
 }
 static void emit_take(struct emitter *e)
 {
@@ -233,10 +234,11 @@ static void emit_rope_kv(struct emitter *e)
     const struct rope_kv_attr *a = e->c->attr;
     struct val y = e->c->out[0];
     struct rope_kv_args x = {
-        .x = value_at(e, e->c->in[0]), .q_norm = vector_at(e->c->w[W_QKV_QNORM]), .k_norm
-            = vector_at(e->c->w[W_QKV_KNORM]),
+        .x = value_at(e, e->c->in[0]), .q_norm = vector_at(e->c->w[W_QKV_QNORM]), .k_norm =
+            vector_at(e->c->w[W_QKV_KNORM]),
         .freq = vector_at(e->c->w[W_QKV_FREQ]), .q = value_at(e, y), .step = e->g->step,
-        .kv = gpu_kv_place(e->p->cache, e->c->layer), .heads = a->heads, .dims = a->rope_dims, .layout = (int)a->layout,
+        .kv = gpu_kv_place(e->p->cache, e->c->layer), .heads = a->heads, .dims = a->rope_dims, .layout =
+            (int)a->layout,
         .bucket_rows = bucket_rows(e, y), .magnitude = a->magnitude != 0 ? a->magnitude : 1, .eps = a->eps };
     int seqs = e->p->plan->bucket.rows[DOM_SEQS];
     struct launch *l = push(e, 1);
@@ -249,7 +251,8 @@ static void emit_rope_kv(struct emitter *e)
 static int most_splits(const struct program *p, int layer, int *split)
 {
     const struct kv_layer *y = &p->cache->layout->layer[layer];
-    int positions = p->cache->max_pages[y->kind] * PAGE + NARROW_ROWS, window = p->cache->layout->kind[y->kind].window;
+    int positions = p->cache->max_pages[y->kind] * PAGE + NARROW_ROWS, window =
+        p->cache->layout->kind[y->kind].window;
     *split = attn_split(positions);
     if (window && window + 2 * NARROW_ROWS < positions) positions = window + 2 * NARROW_ROWS;
     return positions / *split + 2;
@@ -259,8 +262,8 @@ static void emit_attn(struct emitter *e)
 {
     const struct attn_attr *a = e->c->attr;
     struct val y = e->c->out[0];
-    struct attn_args x = { .q = value_at(e, e->c->in[0]), .y = output_at(e, y), .form = output_form(e), .step
-        = e->g->step,
+    struct attn_args x = { .q = value_at(e, e->c->in[0]), .y = output_at(e, y), .form = output_form(e),
+                          .step = e->g->step,
                            .tree = e->g->tree, .kv = gpu_kv_place(e->p->cache, e->c->layer), .heads = a->heads,
                            .window = a->window, .scale = a->scale, .softcap = a->softcap };
     bool wide = program_wide(e->p, DOM_ROWS);
@@ -292,6 +295,11 @@ static void (*const emitters[OP_COUNT])(struct emitter *) = {
     [OP_GATE] = emit_gate, [OP_ROPE_KV] = emit_rope_kv, [OP_ATTN] = emit_attn, [OP_TAKE] = emit_take,
     [OP_ADD] = emit_add, [OP_ARGMAX] = emit_argmax,
 };
+
+bool program_has(int op)
+{
+    return emitters[op] != NULL;
+}
 
 luce_status program_emit(struct gpu *g, struct program *p, bool all, struct launches *out, luce_error *err)
 {

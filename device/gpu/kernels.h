@@ -75,7 +75,7 @@ struct embed_args {
     float *y;
     float scale;
 };
-/* Starts the kernel on l's stream; args are in device addresses. */
+/* One block a row, as all below unless they say otherwise. `rows`: of the bucket. */
 void launch_embed(struct launch *l, const struct embed_args *a, int rows);
 
 struct norm_args {
@@ -117,7 +117,7 @@ struct rope_kv_args {
     int32_t heads, dims, layout, bucket_rows;
     float magnitude, eps;
 };
-/* Likewise. */
+/* Rows of the bucket, then one row of blocks a sequence for commits. */
 void launch_rope_kv(struct launch *l, const struct rope_kv_args *a, int rows, int seqs);
 
 struct attn_args {

@@ -108,8 +108,8 @@ template <class F> __global__ void __launch_bounds__(ROW_WARPS * WARP) unpack_ke
         __syncwarp();
         uint4 *to = (uint4 *)(a.panel + ((uint64_t)c * a.rows + strip * STRIP + rw * TILE_ROWS) * 128);
 #pragma unroll
-        for (int i = 0; i < TILE_ROWS * 128 / 16 / WARP; i++) to[i * WARP + lane]
-            = ((const uint4 *)room)[i * WARP + lane];
+        for (int i = 0; i < TILE_ROWS * 128 / 16 / WARP; i++)
+            to[i * WARP + lane] = ((const uint4 *)room)[i * WARP + lane];
         __syncwarp();
     }
 }

@@ -8,14 +8,15 @@
 
 enum { VARIANTS = 8, ROUNDS = 3, SIDE = 8192 };
 
-static luce_status time_reads(struct gpu *g, uint8_t *at, uint64_t bytes, gpu_event t[2], double *best, luce_error *err)
+static luce_status time_reads(struct gpu *g, uint8_t *at, uint64_t bytes, gpu_event t[2], double *best,
+                              luce_error *err)
 {
     luce_status st = LUCE_OK;
     for (int i = 0; i < VARIANTS * ROUNDS && !st; i++) {
         float ms = 0;
         st = gpu_check(g, GPU(EventRecord)(t[0], g->stream), "measuring", err);
-        if (!st) st = gpu_check(g, measure_read(at, bytes, i % VARIANTS, g->n_units, g->tree, g->stream), "measuring",
-            err);
+        if (!st) st = gpu_check(g, measure_read(at, bytes, i % VARIANTS, g->n_units, g->tree, g->stream),
+                                "measuring", err);
         if (!st) st = gpu_check(g, GPU(EventRecord)(t[1], g->stream), "measuring", err);
         if (!st) st = gpu_check(g, GPU(EventSynchronize)(t[1]), "measuring", err);
         if (!st) st = gpu_check(g, GPU(EventElapsedTime)(&ms, t[0], t[1]), "measuring", err);
@@ -28,10 +29,10 @@ static luce_status time_reads(struct gpu *g, uint8_t *at, uint64_t bytes, gpu_ev
 struct blas {
     void *library, *handle;
     int (*create)(void **handle), (*destroy)(void *handle), (*set_stream)(void *handle, gpu_stream s);
-    int (*gemm)(void *handle, int ta, int tb, int m, int n, int k, const void *alpha, const void *a, int a_type,
-        int lda,
-                const void *b, int b_type, int ldb, const void *beta, void *c, int c_type, int ldc, int compute,
-                    int algo);
+    int (*gemm)(void *handle, int ta, int tb, int m, int n, int k, const void *alpha, const void *a,
+                int a_type, int lda,
+                const void *b, int b_type, int ldb, const void *beta, void *c, int c_type, int ldc,
+                    int compute, int algo);
 };
 enum { BLAS_BF16 = 14, BLAS_COMPUTE_F32 = 68, BLAS_DEFAULT = -1 };
 
@@ -57,8 +58,8 @@ static void time_products(struct gpu *g, uint8_t *at, gpu_event t[2], double *be
         for (int i = 0; i < 12; i++) {
             float ms = 0;
             (void)GPU(EventRecord)(t[0], g->stream);
-            int bad = b.gemm(b.handle, 1, 0, SIDE, SIDE, SIDE, &one, at, BLAS_BF16, SIDE, at + matrix, BLAS_BF16, SIDE,
-                &zero,
+            int bad = b.gemm(b.handle, 1, 0, SIDE, SIDE, SIDE, &one, at, BLAS_BF16, SIDE, at + matrix,
+                             BLAS_BF16, SIDE, &zero,
                              at + 2 * matrix, BLAS_BF16, SIDE, BLAS_COMPUTE_F32, BLAS_DEFAULT);
             (void)GPU(EventRecord)(t[1], g->stream);
             if (bad || GPU(EventSynchronize)(t[1]) != GPU(Success)) break;

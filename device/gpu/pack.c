@@ -36,8 +36,8 @@ static luce_status largest_of(struct gpu *g, const struct weight *const *w, int 
         r.unit = 1 / ((const struct gpu_weight *)w[i]->dev)->unit;
         st = gpu_check(g, rows_absmax(&r, at, g->stream), "packing weights", err);
     }
-    if (!st) st = gpu_check(g, GPU(MemcpyAsync)(out, at, sizeof *out, GPU(MemcpyDeviceToHost), g->stream),
-        "packing weights", err);
+    if (!st) st = gpu_check(g, GPU(MemcpyAsync)(out, at, sizeof *out, GPU(MemcpyDeviceToHost),
+                                                g->stream), "packing weights", err);
     if (!st) st = gpu_check(g, GPU(StreamSynchronize)(g->stream), "packing weights", err);
     gpu_free(g, at);
     return st;
@@ -79,8 +79,8 @@ static luce_status prepare(struct gpu *g, const struct gpu_pack *p, const struct
     if (p->format != TILES_F16 || (x->type == Q_F16 && out->unit == 1)) return LUCE_OK;
     luce_status st = gpu_alloc(g, temporary, (uint64_t)out->n_rows * (uint64_t)out->n_cols * 2, w->name, err);
     if (!st) st = gpu_check(g, rows_to_f16(out, *temporary, g->stream), "packing weights", err);
-    *out = (struct rows){ .at = *temporary, .row_bytes = 2 * (uint64_t)out->n_cols, .type = Q_F16, .n_rows
-        = out->n_rows,
+    *out = (struct rows){ .at = *temporary, .row_bytes = 2 * (uint64_t)out->n_cols, .type = Q_F16,
+                         .n_rows = out->n_rows,
                           .n_cols = out->n_cols, .unit = 1 };
     return st;
 }
@@ -96,7 +96,8 @@ static luce_status fill_pair(struct gpu *g, struct gpu_pack *p, luce_error *err)
         r[1] = r[0];
         r[1].at += (uint64_t)r[0].n_rows * r[0].row_bytes;
     }
-    if (!st) st = gpu_check(g, pack_tiles(p->format, p->tiles, &r[0], &r[1], true, g->stream), "packing weights", err);
+    if (!st) st = gpu_check(g, pack_tiles(p->format, p->tiles, &r[0], &r[1], true, g->stream),
+                            "packing weights", err);
     if (!st) st = gpu_check(g, GPU(StreamSynchronize)(g->stream), "packing weights", err);
     gpu_free(g, temporary[0]);
     gpu_free(g, temporary[1]);
@@ -144,7 +145,8 @@ luce_status gpu_pack_get(struct gpu *g, const struct weight *const *w, int n, bo
     }
     if (!fits(w, n, pair)) return LUCE_OK;
     if (!first->at || first->pack)
-        return fail(err, LUCE_E_UNSUPPORTED, "%s is packed for another product on this device; load the model again to "
+        return fail(err, LUCE_E_UNSUPPORTED,
+                    "%s is packed for another product on this device; load the model again to "
                     "run another tape", w[0]->name);
     struct gpu_pack *p = mem_zero(sizeof *p);
     if (!p) return fail(err, LUCE_E_NOMEM, "out of memory for %s", w[0]->name);
@@ -162,7 +164,8 @@ luce_status gpu_pack_get(struct gpu *g, const struct weight *const *w, int n, bo
         p->n_rows = (int)rows;
     }
     luce_status st = choose_unit(g, p, err);
-    if (!st) st = gpu_alloc(g, (void **)&p->tiles, tiles_bytes(p->format, rows, (uint64_t)p->n_cols), w[0]->name, err);
+    if (!st) st = gpu_alloc(g, (void **)&p->tiles, tiles_bytes(p->format, rows, (uint64_t)p->n_cols),
+                            w[0]->name, err);
     if (!st) st = pair ? fill_pair(g, p, err) : fill_rows(g, p, err);
     if (st) {
         gpu_pack_free(g, p);

@@ -79,8 +79,8 @@ __global__ void f16_kernel(rows r, __half *out)
 {
     for (int row = blockIdx.x; row < r.n_rows; row += gridDim.x)
         for (int i = threadIdx.x; i < r.n_cols; i += blockDim.x)
-            out[(uint64_t)row * r.n_cols + i] = to_half(row_value(r.type, r.at + (uint64_t)row * r.row_bytes,
-                i) * r.unit);
+            out[(uint64_t)row * r.n_cols + i] = to_half(row_value(r.type,
+                r.at + (uint64_t)row * r.row_bytes, i) * r.unit);
 }
 gpu_error rows_to_f16(const rows *r, uint16_t *out, gpu_stream s)
 {
@@ -94,7 +94,8 @@ template <int UNROLL> __global__ void read_kernel(const uint4 *p, uint64_t n, ui
 {
     uint32_t s = 0;
     const uint64_t step = (uint64_t)gridDim.x * blockDim.x;
-    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i + (UNROLL - 1) * step < n; i += UNROLL * step) {
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i
+         + (UNROLL - 1) * step < n; i += UNROLL * step) {
         uint4 v[UNROLL];
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) v[u] = __ldcs(p + i + u * step);

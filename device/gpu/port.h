@@ -58,6 +58,7 @@ enum { WARP = 32 };
 #define HAS_MMA_16 0
 #endif
 
+/* Address in shared memory, as instructions take it. */
 __device__ inline uint32_t shared_at(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);
@@ -70,6 +71,7 @@ __device__ inline void bar_init(uint64_t *bar, int arrivals)
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_at(bar)), "r"(arrivals));
 #endif
 }
+/* Fresh barriers are seen by bulk copies. */
 __device__ inline void bar_fence()
 {
 #if HAS_BULK_COPY
@@ -84,6 +86,7 @@ __device__ inline void shared_fence()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
+/* One arrival, and so many bytes that will come. */
 __device__ inline void bar_expect(uint64_t *bar, uint32_t bytes)
 {
 #if HAS_BULK_COPY
@@ -91,6 +94,7 @@ __device__ inline void bar_expect(uint64_t *bar, uint32_t bytes)
                  : "memory");
 #endif
 }
+/* Until the phase of this parity is complete. */
 __device__ inline void bar_wait(uint64_t *bar, uint32_t parity)
 {
 #if HAS_BULK_COPY
@@ -106,6 +110,7 @@ __device__ inline void bar_wait(uint64_t *bar, uint32_t parity)
                  : "memory");
 #endif
 }
+/* One arrival. */
 __device__ inline void bar_arrive(uint64_t *bar)
 {
 #if HAS_BULK_COPY
@@ -144,11 +149,13 @@ __device__ inline void bulk_prefetch(const void *from, uint32_t bytes)
 __device__ inline void copy16(void *to_shared, const void *from)
 {
 #if HAS_ASYNC_COPY
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_at(to_shared)), "l"(from) : "memory");
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_at(to_shared)),
+                 "l"(from) : "memory");
 #else
     *(uint4 *)to_shared = *(const uint4 *)from;
 #endif
 }
+/* Copies so far make a group. */
 __device__ inline void copy_commit()
 {
 #if HAS_ASYNC_COPY
@@ -207,6 +214,7 @@ __device__ inline void mma_f16(float d[4], const uint32_t a[4], uint32_t b0, uin
                  : "r"(a[2]), "r"(a[3]), "r"(b1));
 #endif
 }
+/* The same for bf16 (sm_80 and later). */
 __device__ inline void mma_bf16(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
 #if HAS_MMA_16
@@ -247,12 +255,14 @@ __device__ inline void load_matrices_turned(uint32_t r[4], const void *at)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_at(at)) : "memory");
 }
+/* Sum by butterfly, in all lanes. */
 __device__ inline float warp_sum(float x)
 {
 #pragma unroll
     for (int i = 16; i; i /= 2) x += __shfl_xor_sync(0xffffffffu, x, i);
     return x;
 }
+/* Largest of a warp's values, in all lanes. */
 __device__ inline float warp_max(float x)
 {
 #pragma unroll

@@ -80,7 +80,7 @@ static luce_status place_mirrors(struct gpu *g, struct program *p, luce_error *e
     for (int pass = 0; pass < 2; pass++) {
         if (pass && n) {
             luce_status st = gpu_check(g, GPU(MallocHost)((void **)&p->host, n * sizeof *p->host),
-                "claiming pinned memory", err);
+                                       "claiming pinned memory", err);
             if (st) return st;
             n = 0;
         }
@@ -113,8 +113,8 @@ static luce_status claim(struct gpu *g, struct program *p, luce_error *err)
     g->block_bytes = bytes;
     g->parts_bytes = parts;
     st = gpu_check(g, GPU(MemsetAsync)(g->block, 0, bytes, g->stream), "clearing memory", err);
-    return st ? st : gpu_check(g, GPU(MemsetAsync)(g->parts, 0, parts ? parts : 256, g->stream), "clearing memory",
-        err);
+    return st ? st : gpu_check(g, GPU(MemsetAsync)(g->parts, 0, parts ? parts : 256, g->stream),
+                               "clearing memory", err);
 }
 
 luce_status gpu_compile(struct device *d, struct program **out, const struct tape *t, const struct plan *plan,
@@ -177,7 +177,7 @@ static luce_status build(struct gpu *g, struct program *p, luce_error *err)
     p->graph = NULL;
     st = gpu_check(g, GPU(StreamSynchronize)(g->stream), "running", err);
     if (!st) st = gpu_check(g, GPU(StreamBeginCapture)(g->stream, GPU(StreamCaptureModeThreadLocal)),
-        "capturing a graph", err);
+                            "capturing a graph", err);
     if (st) return st;
     for (int i = 0; i < p->launches.n && !st; i++) st = start(g, &p->launches.at[i], err);
     gpu_error e = GPU(StreamEndCapture)(g->stream, &graph);
@@ -202,8 +202,8 @@ static void put_step(struct gpu *g, const struct step *s)
 
 static int rows_in_use(const struct step *s, enum domain d)
 {
-    return d == DOM_ROWS ? s->head.n_rows : d == DOM_OUT ? s->head.n_out : d == DOM_CTX
-        ? s->head.n_ctx : s->head.n_seqs;
+    return d == DOM_ROWS ? s->head.n_rows : d == DOM_OUT ? s->head.n_out : d == DOM_CTX ? s->head.n_ctx
+        : s->head.n_seqs;
 }
 
 /* One call of a traced run: its launches between two events, then a hash of what it wrote. */
@@ -225,7 +225,7 @@ static luce_status trace_call(struct gpu *g, struct program *p, const struct lau
     if (bytes && !copy) return fail(err, LUCE_E_NOMEM, "out of memory for tracing");
     if (bytes) {
         st = gpu_check(g, GPU(MemcpyAsync)(copy, g->block + p->plan->offset[c->out[0].id], bytes,
-            GPU(MemcpyDeviceToHost),
+                                           GPU(MemcpyDeviceToHost),
                                            g->stream), "tracing", err);
         if (!st) st = gpu_check(g, GPU(StreamSynchronize)(g->stream), "tracing", err);
         if (!st) out->hash = hash_bytes(copy, bytes, 0);
@@ -260,7 +260,7 @@ luce_status gpu_run(struct device *d, struct program *p, const struct step *s, t
     struct gpu *g = (struct gpu *)d;
     if (g->lost)
         return fail(err, LUCE_E_DEVICE, GPU_NAME ":%d failed before and cannot be used any more by this process",
-            g->index);
+                    g->index);
     put_step(g, s);
     if (trace) return run_traced(g, p, s, trace, context, err);
     if (!p->graph || p->generation != g->generation) {
@@ -285,8 +285,8 @@ luce_status gpu_read(struct device *d, struct program *p, struct val v, int firs
         memcpy(host, p->places[v.id].host + first_row, bytes);
         return LUCE_OK;
     }
-    luce_status st = gpu_check(g, GPU(MemcpyAsync)(host, row_at(g, p, v, first_row), bytes, GPU(MemcpyDeviceToHost),
-        g->stream),
+    luce_status st = gpu_check(g, GPU(MemcpyAsync)(host, row_at(g, p, v, first_row), bytes,
+                                                   GPU(MemcpyDeviceToHost), g->stream),
                                "reading results", err);
     return st ? st : gpu_check(g, GPU(StreamSynchronize)(g->stream), "reading results", err);
 }
@@ -297,8 +297,8 @@ luce_status gpu_write(struct device *d, struct program *p, struct val v, int fir
     struct gpu *g = (struct gpu *)d;
     uint64_t bytes = (uint64_t)n_rows * shape_row_bytes(p->tape->values[v.id].shape);
     luce_status st = claim(g, p, err);
-    if (!st) st = gpu_check(g, GPU(MemcpyAsync)(row_at(g, p, v, first_row), host, bytes, GPU(MemcpyHostToDevice),
-        g->stream),
+    if (!st) st = gpu_check(g, GPU(MemcpyAsync)(row_at(g, p, v, first_row), host, bytes,
+                                                GPU(MemcpyHostToDevice), g->stream),
                             "writing inputs", err);
     return st ? st : gpu_check(g, GPU(StreamSynchronize)(g->stream), "writing inputs", err);
 }

@@ -38,6 +38,8 @@ static inline bool program_wide(const struct program *p, enum domain d)
 }
 /* Finds the packs of all products and what they and attention need as scratch. */
 luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err);
+/* Whether there are kernels for the op. */
+bool program_has(int op);
 /* Fills `out` for the block as it is. all: every value also goes to f32 (traces). */
 luce_status program_emit(struct gpu *g, struct program *p, bool all, struct launches *out, luce_error *err);
 /* The form of a value, at NULL when it has none. */

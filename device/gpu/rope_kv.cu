@@ -1,9 +1,8 @@
-/* device/gpu/rope_kv.cu - ROPE_KV: one warp per row and head of q, k or v.
+/* device/gpu/rope_kv.cu - ROPE_KV: one warp per row and head of q, k or v (several heads in wide steps).
  * Traffic: 4 bytes a column in, q out in f32, k and v in the cache's format; the launch costs more.
- * The kernels of other layers leave this layer's pages alone, so the commit needs no wait either.
- * (Several heads a warp in wide steps.) Commits first: the warp of bank row j moves that row into its page,
-     when it was accepted, before it
- * overwrites it; accepted bank rows that no new row overwrites have blocks of their own.
+ * Commits first: the warp of bank row j moves that row into its page, when it was accepted, before it
+ * overwrites it; accepted bank rows that no new row overwrites have blocks of their own. The kernels of
+ * other layers leave this layer's pages alone, so the commit does not wait for the kernel before.
  * The sum of a norm: lane i takes dims i, i + 32, ...; butterfly. Encoding equals tape/kv.c bit for bit. */
 #include "device/gpu/rows.cuh"
 
@@ -43,13 +42,14 @@ __device__ inline void move_row(const kv_place &kv, const half_place &h, int slo
     for (int i = lane; i < h.row / 2; i += WARP) t[i] = f[i];
     const int n = kv.dim / 32;
     if (h.scales && lane < n) {
-        ((uint16_t *)(to + h.scales))[pos % PAGE * n + lane] = ((const uint16_t *)(from + h.scales))[bank_row * n + lane];
+        ((uint16_t *)(to + h.scales))[pos % PAGE * n + lane] =
+            ((const uint16_t *)(from + h.scales))[bank_row * n + lane];
     }
 }
 
 /* Row `at` of the block gets the head's values. */
-__device__ inline void encode_row(const kv_place &kv, const half_place &h, uint8_t *block, int at, const float *x,
-    int lane)
+__device__ inline void encode_row(const kv_place &kv, const half_place &h, uint8_t *block, int at,
+                                  const float *x, int lane)
 {
     uint8_t *to = block + (uint64_t)at * h.row;
     if (h.format == TYPE_F16 || h.format == TYPE_BF16) {
@@ -139,8 +139,8 @@ __device__ inline void commit_row(const kv_place &kv, const half_place &h, const
 }
 
 /* A warp's head of one row: from the products to q, or to bank or page. */
-__device__ inline void finish_head(const rope_kv_args &a, float *x, const step_row &r, const step_seq &q, bool wide,
-    int row,
+__device__ inline void finish_head(const rope_kv_args &a, float *x, const step_row &r, const step_seq &q,
+                                   bool wide, int row,
                                    int unit, const float *sine, const float *cosine, int lane)
 {
     const int heads = a.heads, kv_heads = a.kv.kv_heads, dim = a.kv.dim;
@@ -197,8 +197,8 @@ __global__ void __launch_bounds__(HEAD_WARPS * WARP) rope_kv_kernel(rope_kv_args
 #pragma unroll 1
     for (int unit = first; unit < units && !wide; unit += stride)
         if (unit >= heads)
-            commit_row(a.kv, half_of(a.kv, (unit - heads) % kv_heads, unit >= heads + kv_heads), q, row - q.first_row,
-                lane);
+            commit_row(a.kv, half_of(a.kv, (unit - heads) % kv_heads, unit >= heads + kv_heads), q,
+                       row - q.first_row, lane);
     wait_predecessor();
 #pragma unroll 1
     for (int unit = first; unit < units; unit += stride)

@@ -29,8 +29,8 @@ __device__ inline void copy_words(void *to, const void *from, uint64_t bytes)
 __global__ void begin_kernel(begin_args a)
 {
     __shared__ step_head head;
-    if (threadIdx.x < sizeof(step_head) / 4) ((int32_t *)&head)[threadIdx.x]
-        = ((const int32_t *)&a.host->head)[threadIdx.x];
+    if (threadIdx.x < sizeof(step_head) / 4) ((int32_t *)&head)[threadIdx.x] =
+        ((const int32_t *)&a.host->head)[threadIdx.x];
     wait_predecessor();
     __syncthreads();
     copy_words(&a.step->head, &head, sizeof head);
@@ -141,7 +141,8 @@ template <bool EVEN> __global__ void __launch_bounds__(ROW_THREADS) norm_kernel(
     const float scale = 1.0f / sqrtf(total / cols + a.eps);
 #pragma unroll 1
     for (int i = 0, k = k0; k < padded(a.form, cols); i++, k += step) {
-        const float2 x2 = i == 0 ? v[0] : i == 1 ? v[1] : pair(x, k), w2 = i == 0 ? w[0] : i == 1 ? w[1] : pair(a.w, k);
+        const float2 x2 = i == 0 ? v[0] : i == 1 ? v[1] : pair(x, k), w2 =
+            i == 0 ? w[0] : i == 1 ? w[1] : pair(a.w, k);
         float2 out = make_float2(x2.x * scale * w2.x, x2.y * scale * w2.y);
         if (r) {
             const float2 add = pair(r, k);
@@ -237,8 +238,8 @@ __global__ void __launch_bounds__(ROW_THREADS) argmax_kernel(argmax_args a)
         mine = better(mine, best{ v, isnan(v) ? -1 : i });
     }
     for (int i = 16; i; i /= 2)
-        mine = better(mine, best{ __shfl_xor_sync(0xffffffffu, mine.value, i), __shfl_xor_sync(0xffffffffu, mine.index,
-            i) });
+        mine = better(mine, best{ __shfl_xor_sync(0xffffffffu, mine.value, i),
+                                 __shfl_xor_sync(0xffffffffu, mine.index, i) });
     if (threadIdx.x % WARP == 0) shared[threadIdx.x / WARP] = mine;
     __syncthreads();
     if (threadIdx.x) return;

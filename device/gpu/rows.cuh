@@ -73,8 +73,8 @@ __device__ inline float row_scale(uint32_t type, const uint8_t *row, int col)
     case TYPE_IQ4_XS: {
         const uint8_t *b = row + (uint64_t)(col / 256) * 136;
         const int i = col % 256 / 32;
-        return read_half(b) * (float)((((b[4 + i / 2] >> (4 * (i % 2))) & 15) | ((read_u16(b + 2) >> (2 * i)) &
-            3) << 4) - 32);
+        return read_half(b) * (float)((((b[4 + i / 2] >> (4 * (i % 2))) & 15)
+                                       | ((read_u16(b + 2) >> (2 * i)) & 3) << 4) - 32);
     }
     default: return row_value(type, row, col);
     }
@@ -106,8 +106,8 @@ static inline void allow_shared(const void *kernel, int bytes)
 {
     (void)GPU(FuncSetAttribute)(kernel, GPU(FuncAttributeMaxDynamicSharedMemorySize), bytes);
 }
-template <class A> static void fill_launch(launch *l, void (*kernel)(A), dim3 grid, int block, size_t shared,
-    const A &a)
+template <class A> static void fill_launch(launch *l, void (*kernel)(A), dim3 grid, int block,
+                                           size_t shared, const A &a)
 {
     static_assert(sizeof(A) <= LAUNCH_ARGS, "LAUNCH_ARGS");
     *l = launch{};

@@ -20,8 +20,8 @@ struct nvml {
 static bool load(struct nvml *n)
 {
     const struct { const char *name; void *to; } names[] = {
-        { "nvmlInit_v2", &n->init }, { "nvmlShutdown", &n->shutdown }, { "nvmlDeviceGetHandleByPciBusId_v2",
-            &n->by_bus },
+        { "nvmlInit_v2", &n->init }, { "nvmlShutdown", &n->shutdown },
+            { "nvmlDeviceGetHandleByPciBusId_v2", &n->by_bus },
         { "nvmlSystemGetDriverVersion", &n->driver }, { "nvmlDeviceGetPowerUsage", &n->power },
         { "nvmlDeviceGetTotalEnergyConsumption", &n->energy },
     };

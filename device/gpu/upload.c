@@ -81,7 +81,7 @@ static luce_status send_synthetic(struct sender *s, const struct weight *w, cons
     luce_status st = LUCE_OK;
     uint8_t *start = s->to;
     if (!per) return fail(err, LUCE_E_UNSUPPORTED, "%s: a row takes %llu bytes, too many", w->name,
-        (unsigned long long)row);
+                          (unsigned long long)row);
     for (uint64_t r = 0; r < n && r < pool && !st; r += per) {
         uint8_t *buffer;
         uint64_t count = n - r < per ? n - r : per;

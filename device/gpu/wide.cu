@@ -58,10 +58,11 @@ __device__ inline void put_gated(const wide_args &a, int n, int c, float g0, flo
 /* The K-major operand of 8-row groups of 1024 bytes, swapped by 128 bytes, at `at` in shared memory. */
 __device__ inline uint64_t descriptor(const uint8_t *at)
 {
-    return (uint64_t)(shared_at(at) >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+    return (uint64_t)(shared_at(at) >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)(1024 >> 4) << 32
+        | (uint64_t)1 << 62;
 }
 
-/* Long: a kernel reads best as one loop over tiles. */
+/* Long: feeder and multipliers share the ring, and sums must stay in registers. */
 __global__ void __launch_bounds__(WIDE_THREADS, 1) wide_kernel(wide_args a)
 {
 #if HAS_WARPGROUP_MMA
@@ -87,10 +88,10 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) wide_kernel(wide_args a)
                 const int slot = turn % STAGES;
                 if (turn >= STAGES) bar_wait(&empty[slot], (turn / STAGES - 1) & 1);
                 bar_expect(&full[slot], STAGE);
-                bulk_load(ring + slot * STAGE, a.x + ((uint64_t)k * a.x_rows + m * TILE_M) * ROW_BYTES, A_BYTES,
-                    &full[slot], false);
-                bulk_load(ring + slot * STAGE + A_BYTES, a.w + ((uint64_t)k * a.w_rows + n * TILE_N) * ROW_BYTES,
-                    B_BYTES,
+                bulk_load(ring + slot * STAGE, a.x + ((uint64_t)k * a.x_rows + m * TILE_M) * ROW_BYTES,
+                          A_BYTES, &full[slot], false);
+                bulk_load(ring + slot * STAGE + A_BYTES, a.w
+                          + ((uint64_t)k * a.w_rows + n * TILE_N) * ROW_BYTES, B_BYTES,
                           &full[slot], false);
             }
         }
@@ -132,8 +133,8 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) wide_kernel(wide_args a)
 #pragma unroll
                     for (int e = 0; e < 2; e++) {
                         const int g = 4 * (j + e) + 2 * h;
-                        put_gated(a, row, n * (TILE_N / 2) + 4 * j + 8 * e + 2 * (lane % 4), d[g], d[g + 1], d[g + 8],
-                            d[g + 9]);
+                        put_gated(a, row, n * (TILE_N / 2) + 4 * j + 8 * e + 2 * (lane % 4), d[g],
+                                  d[g + 1], d[g + 8], d[g + 9]);
                     }
             }
         }
