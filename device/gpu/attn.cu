@@ -169,7 +169,7 @@ __device__ __noinline__ uint4 decode8(uint32_t format, const uint8_t *block, int
         const uint32_t w[4] = { q.x, q.y, q.z, q.w };
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            h[i] = __halves2half2(to_half(__uint_as_float(w[i] << 16)), to_half(__uint_as_float(w[i] & 0xffff0000u)));
+            h[i] = __halves2half2(clamped_half(__uint_as_float(w[i] << 16)), clamped_half(__uint_as_float(w[i] & 0xffff0000u)));
     } else {
         const float d = __half2float(((const __half *)(block + scales))[at * (dim / 32) + c / 4]);
         if (format == TYPE_Q8_0) {
@@ -444,7 +444,7 @@ __global__ void __launch_bounds__(WARPS * WARP, WARPS == 1 ? 6 : DP == 256 ? 1 :
             float2 x = make_float2(0, 0);
             if (v.row >= 0 && col < a.kv.dim)
                 x = *(const float2 *)(a.q + ((uint64_t)v.row * a.heads + v.head) * a.kv.dim + col);
-            *(__half2 *)(queries + piece<DP>(r, col / 8) + col % 8 * 2) = __halves2half2(to_half(x.x), to_half(x.y));
+            *(__half2 *)(queries + piece<DP>(r, col / 8) + col % 8 * 2) = __halves2half2(clamped_half(x.x), clamped_half(x.y));
         }
         int t0 = sh.low, t1 = sh.high + 1;
         if (!WIDE) {
@@ -528,7 +528,7 @@ template <int DP> __global__ void __launch_bounds__(DP * COMBINE) combine_kernel
     for (int i = 1; i < COMBINE; i++) o += sum[i][col], l += weight[i];
     const float y = o * (l > 0 ? 1.0f / l : 0.0f);
     if (a.y) a.y[((uint64_t)row * a.heads + head) * a.kv.dim + col] = y;
-    if (a.form.at) *(__half *)form_at(a.form, row, head * a.kv.dim + col) = to_half(y * a.form.scale);
+    if (a.form.at) *(__half *)form_at(a.form, row, head * a.kv.dim + col) = clamped_half(y * a.form.scale);
 }
 
 template <int DP, int WARPS, bool WIDE> static void launch_one(launch *l, const attn_args *a, int n_units)

@@ -128,6 +128,132 @@ __device__ inline void multiply_step(float acc[2][NT][4], const typename F::regs
     }
 }
 
+/* Sums over the warps kw of a row group, in order: this warp gets registers kw, kw + KWARPS, ... of the
+ * fragments. acc is zero afterwards. */
+template <class F, int NT>
+__device__ inline void sum_warps(float acc[2][NT][4], float v[2][NT * 4 / F::KWARPS], float *reduce, int rw, int kw,
+                                 int lane)
+{
+    enum { JOINED = linear_shape<F, NT>::JOINED };
+    reduce += rw * F::KWARPS * JOINED * 4 * WARP;
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int j0 = 0; j0 < NT; j0 += JOINED) {
+#pragma unroll
+            for (int x = 0; x < JOINED * 4; x++) {
+                reduce[(kw * JOINED * 4 + x) * WARP + lane] = acc[i][j0 + x / 4][x % 4];
+                acc[i][j0 + x / 4][x % 4] = 0;
+            }
+            group_sync(1 + rw, F::KWARPS * WARP);
+#pragma unroll
+            for (int m = 0; m < JOINED * 4 / F::KWARPS; m++) {
+                float sum = 0;
+#pragma unroll
+                for (int k = 0; k < F::KWARPS; k++)
+                    sum += reduce[(k * JOINED * 4 + m * F::KWARPS + kw) * WARP + lane];
+                v[i][j0 * 4 / F::KWARPS + m] = sum;
+            }
+            group_sync(1 + rw, F::KWARPS * WARP);
+        }
+}
+
+/* Sums over the blocks b0 .. b1 that share a strip. Only block b0 has the whole sum afterwards. */
+template <class F, int NT>
+__device__ inline void sum_blocks(const linear_args &a, int strip, int b0, int b1, float v[2][NT * 4 / F::KWARPS],
+                                  int rw, int kw, int lane)
+{
+    enum { MINE = NT * 4 / F::KWARPS };
+    const uint64_t each = (uint64_t)a.n_strips * ROW_WARPS * 2 * NT * 4 * WARP;
+    uint64_t *part = a.parts + ((uint64_t)strip * ROW_WARPS + rw) * 2 * NT * 4 * WARP + lane;
+    const uint32_t tag = *a.serial * CALLS_MAX + a.call;
+    if ((int)blockIdx.x > b0) {
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int m = 0; m < MINE; m++)
+                put_tagged(part + (blockIdx.x - b0) * each + (i * NT * 4 + m * F::KWARPS + kw) * WARP, v[i][m], tag);
+        return;
+    }
+    for (int q = 1; q <= b1 - b0; q++) {
+        uint64_t got[2][MINE];                  /* all at once: one round trip, not one each */
+        bool all;
+        do {
+            all = true;
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+#pragma unroll
+                for (int m = 0; m < MINE; m++)
+                    got[i][m] = get_tagged(part + q * each + (i * NT * 4 + m * F::KWARPS + kw) * WARP);
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+#pragma unroll
+                for (int m = 0; m < MINE; m++) all &= (uint32_t)(got[i][m] >> 32) == tag;
+        } while (!all);
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int m = 0; m < MINE; m++) v[i][m] += __uint_as_float((uint32_t)got[i][m]);
+    }
+}
+
+/* What becomes of a strip's sums. */
+template <class F, int NT, int EPI>
+__device__ inline void finish_strip(const linear_args &a, int strip, const float v[2][NT * 4 / F::KWARPS], int rw,
+                                    int kw, int lane)
+{
+    const int g = lane / 4, t = lane % 4, rows = *a.n_rows;
+#pragma unroll
+    for (int m = 0; m < NT * 4 / F::KWARPS; m++) {
+        const int reg = m * F::KWARPS + kw, j = reg / 4, r = reg % 4;
+        const int n = j * 8 + 2 * t + (r & 1), in_tile = g + 8 * (r >> 1);
+        if (n >= rows) continue;
+        if (EPI == EPI_STORE) {
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int row = strip * STRIP + rw * TILE_ROWS + i * 16 + in_tile;
+                if (row >= a.out_rows) continue;
+                float y = v[i][m] * a.unit;
+                if (a.bias) y += a.bias[row];
+                if (a.softcap > 0) y = a.softcap * tanhf(y / a.softcap);
+                if (a.residual) y += a.residual[(uint64_t)n * a.y_stride + row];
+                if (a.y) a.y[(uint64_t)n * a.y_stride + row] = y;
+            }
+        } else {
+            /* Row tile 0 holds gate rows, row tile 1 the up rows of the same outputs. */
+            const int row = strip * (STRIP / 2) + rw * 16 + in_tile;
+            if (row >= a.out_rows) continue;
+            float gate = v[0][m] * a.unit, up = v[1][m] * a.unit;
+            float y = (EPI == EPI_GLU_SILU ? act_silu(gate) : act_gelu(gate)) * up;
+            if (a.y) a.y[(uint64_t)n * a.y_stride + row] = y;
+            if (a.y_frag) *(__half *)(a.y_frag + x_at(n, row, NT)) = clamped_half(y * a.frag_scale);
+        }
+    }
+}
+
+/* Starts the copy of n chunks of activations from chunk c0 on, wrapping with the columns; it ends on bar. */
+template <int NT, int THREADS>
+__device__ inline void load_chunks(const linear_args &a, uint8_t *to, int c0, int n, uint64_t *bar)
+{
+#if HAS_BULK_COPY
+    if (threadIdx.x != 0) return;
+    bar_expect(bar, (uint32_t)n * NT * X_CHUNK);
+    for (int done = 0; done < n;) {
+        int c = (c0 + done) % a.n_chunks, run = min(min(a.n_chunks - c, n - done), 16);
+        bulk_load(to + done * NT * X_CHUNK, a.x + (uint64_t)c * NT * X_CHUNK, (uint32_t)run * NT * X_CHUNK, bar, false);
+        done += run;
+    }
+#else
+    enum { PIECES = NT * X_CHUNK / 16 };
+    const uint4 *x = (const uint4 *)a.x;
+    for (int i = threadIdx.x; i < n * PIECES; i += THREADS) {
+        int c = c0 + i / PIECES;
+        if (c >= a.n_chunks) c -= a.n_chunks;
+        ((uint4 *)to)[i] = x[(uint64_t)c * PIECES + i % PIECES];
+    }
+#endif
+}
+
 /* Long: a kernel reads best as one loop over units. */
 template <class F, int NT, int EPI>
 __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow(linear_args a)
@@ -194,26 +320,8 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
     uint8_t *panel = panels;
     /* Starts the copy of the panel of units p .. into half `half` of the panels. */
     auto load_panel = [&](int p, int half) {
-        const int n = resident ? want : min(panel_units, u1 - p), c0 = p % a.n_chunks;
-        uint8_t *to = panels + half * (shape::PANEL / 2) * NT * X_CHUNK;
-#if HAS_BULK_COPY
-        if (threadIdx.x != 0) return;
-        bar_expect(&bar[half], (uint32_t)n * NT * X_CHUNK);
-        for (int done = 0; done < n;) {
-            int c = (c0 + done) % a.n_chunks, run = min(min(a.n_chunks - c, n - done), 16);
-            bulk_load(to + done * NT * X_CHUNK, a.x + (uint64_t)c * NT * X_CHUNK, (uint32_t)run * NT * X_CHUNK,
-                      &bar[half], false);
-            done += run;
-        }
-#else
-        enum { PIECES = NT * X_CHUNK / 16 };
-        const uint4 *x = (const uint4 *)a.x;
-        for (int i = threadIdx.x; i < n * PIECES; i += shape::THREADS) {
-            int c = c0 + i / PIECES;
-            if (c >= a.n_chunks) c -= a.n_chunks;
-            ((uint4 *)to)[i] = x[(uint64_t)c * PIECES + i % PIECES];
-        }
-#endif
+        load_chunks<NT, shape::THREADS>(a, panels + half * (shape::PANEL / 2) * NT * X_CHUNK, p % a.n_chunks,
+                                        resident ? want : min(panel_units, u1 - p), &bar[half]);
     };
     load_panel(u0, 0);
     if (u0 + panel_units < u1) load_panel(u0 + panel_units, 1);
@@ -283,98 +391,12 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
             if (s1 < strip_end && s1 < u1) break;       /* the strip goes on in the next panel */
 
             /* The block's part of this strip is complete: sum over kw, then over blocks. */
-            float v[2][(NT * 4 + F::KWARPS - 1) / F::KWARPS];
-            enum { MINE = NT * 4 / F::KWARPS };
-            float *reduce = (float *)reduce_all + rw * F::KWARPS * shape::JOINED * 4 * WARP;
-#pragma unroll
-            for (int i = 0; i < 2; i++)
-#pragma unroll
-                for (int j0 = 0; j0 < NT; j0 += shape::JOINED) {
-#pragma unroll
-                    for (int x = 0; x < shape::JOINED * 4; x++) {
-                        reduce[(kw * shape::JOINED * 4 + x) * WARP + lane] = acc[i][j0 + x / 4][x % 4];
-                        acc[i][j0 + x / 4][x % 4] = 0;
-                    }
-                    group_sync(1 + rw, F::KWARPS * WARP);
-                    /* This warp finishes registers kw, kw + KWARPS, ... */
-#pragma unroll
-                    for (int m = 0; m < shape::JOINED * 4 / F::KWARPS; m++) {
-                        float sum = 0;
-#pragma unroll
-                        for (int k = 0; k < F::KWARPS; k++)
-                            sum += reduce[(k * shape::JOINED * 4 + m * F::KWARPS + kw) * WARP + lane];
-                        v[i][j0 * 4 / F::KWARPS + m] = sum;
-                    }
-                    group_sync(1 + rw, F::KWARPS * WARP);
-                }
+            float v[2][NT * 4 / F::KWARPS];
+            sum_warps<F, NT>(acc, v, (float *)reduce_all, rw, kw, lane);
             const int b0 = unit_block(strip * a.n_chunks, gridDim.x, units);
             const int b1 = unit_block(strip_end - 1, gridDim.x, units);
-            if (b1 > b0) {
-                const uint64_t each = (uint64_t)a.n_strips * ROW_WARPS * 2 * NT * 4 * WARP;
-                uint64_t *part = a.parts + ((uint64_t)strip * ROW_WARPS + rw) * 2 * NT * 4 * WARP + lane;
-                const uint32_t tag = *a.serial * CALLS_MAX + a.call;
-                if ((int)blockIdx.x > b0) {
-#pragma unroll
-                    for (int i = 0; i < 2; i++)
-#pragma unroll
-                        for (int m = 0; m < MINE; m++)
-                            put_tagged(part + (blockIdx.x - b0) * each + (i * NT * 4 + m * F::KWARPS + kw) * WARP,
-                                       v[i][m], tag);
-                } else {
-                    for (int q = 1; q <= b1 - b0; q++) {
-                        uint64_t got[2][MINE];          /* all at once: one round trip, not one each */
-                        bool all;
-                        do {
-                            all = true;
-#pragma unroll
-                            for (int i = 0; i < 2; i++)
-#pragma unroll
-                                for (int m = 0; m < MINE; m++)
-                                    got[i][m] = get_tagged(part + q * each + (i * NT * 4 + m * F::KWARPS + kw) * WARP);
-#pragma unroll
-                            for (int i = 0; i < 2; i++)
-#pragma unroll
-                                for (int m = 0; m < MINE; m++) all &= (uint32_t)(got[i][m] >> 32) == tag;
-                        } while (!all);
-#pragma unroll
-                        for (int i = 0; i < 2; i++)
-#pragma unroll
-                            for (int m = 0; m < MINE; m++) v[i][m] += __uint_as_float((uint32_t)got[i][m]);
-                    }
-                }
-            }
-            if ((int)blockIdx.x == b0) {
-                const int g = lane / 4, t = lane % 4, rows = *a.n_rows;
-#pragma unroll
-                for (int m = 0; m < MINE; m++) {
-                    const int reg = m * F::KWARPS + kw, j = reg / 4, r = reg % 4;
-                    const int n = j * 8 + 2 * t + (r & 1), in_tile = g + 8 * (r >> 1);
-                    if (n >= rows) continue;
-                    if (EPI == EPI_STORE) {
-#pragma unroll
-                        for (int i = 0; i < 2; i++) {
-                            const int row = strip * STRIP + rw * TILE_ROWS + i * 16 + in_tile;
-                            if (row >= a.out_rows) continue;
-                            float y = v[i][m] * a.unit;
-                            if (a.bias) y += a.bias[row];
-                            if (a.softcap > 0) y = a.softcap * tanhf(y / a.softcap);
-                            if (a.residual) y += a.residual[(uint64_t)n * a.y_stride + row];
-                            if (a.y) a.y[(uint64_t)n * a.y_stride + row] = y;
-                        }
-                    } else {
-                        /* Row tile 0 holds gate rows, row tile 1 the up rows of the same outputs. */
-                        const int row = strip * (STRIP / 2) + rw * 16 + in_tile;
-                        if (row >= a.out_rows) continue;
-                        float gate = v[0][m] * a.unit, up = v[1][m] * a.unit;
-                        float y = (EPI == EPI_GLU_SILU ? act_silu(gate) : act_gelu(gate)) * up;
-                        if (a.y) a.y[(uint64_t)n * a.y_stride + row] = y;
-                        if (a.y_frag) {
-                            float h = fminf(fmaxf(y * a.frag_scale, -65504.0f), 65504.0f);
-                            *(__half *)(a.y_frag + x_at(n, row, NT)) = __float2half_rn(h);
-                        }
-                    }
-                }
-            }
+            if (b1 > b0) sum_blocks<F, NT>(a, strip, b0, b1, v, rw, kw, lane);
+            if ((int)blockIdx.x == b0) finish_strip<F, NT, EPI>(a, strip, v, rw, kw, lane);
         }
         if (p0 + 2 * panel_units < u1) {        /* this half is free once everyone is done with it */
             __syncthreads();

@@ -79,7 +79,7 @@ __global__ void f16_kernel(rows r, __half *out)
 {
     for (int row = blockIdx.x; row < r.n_rows; row += gridDim.x)
         for (int i = threadIdx.x; i < r.n_cols; i += blockDim.x)
-            out[(uint64_t)row * r.n_cols + i] = to_half(row_value(r.type,
+            out[(uint64_t)row * r.n_cols + i] = clamped_half(row_value(r.type,
                 r.at + (uint64_t)row * r.row_bytes, i) * r.unit);
 }
 gpu_error rows_to_f16(const rows *r, uint16_t *out, gpu_stream s)

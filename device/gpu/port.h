@@ -226,6 +226,12 @@ __device__ inline void mma_bf16(float d[4], const uint32_t a[4], uint32_t b0, ui
 }
 
 /* ---- bits ---------------------------------------------------------------------------------------- */
+/* The nearest f16, its largest in place of infinity; NaN stays NaN. */
+__device__ inline __half clamped_half(float v)
+{
+    v = v > 65504.0f ? 65504.0f : v < -65504.0f ? -65504.0f : v;
+    return __float2half_rn(v);
+}
 __device__ inline __half2 as_half2(uint32_t x)
 {
     __half2 h;

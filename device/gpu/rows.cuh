@@ -89,16 +89,10 @@ __device__ inline uint8_t *form_at(const form &f, int n, int k)
 {
     return f.at + (f.nt ? x_at(n, k, f.nt) : panel_at(n, k, f.rows));
 }
-/* Beyond f16's range the largest value stands; NaN stays NaN. */
-__device__ inline __half to_half(float v)
-{
-    v = v > 65504.0f ? 65504.0f : v < -65504.0f ? -65504.0f : v;
-    return __float2half_rn(v);
-}
 /* Columns k and k + 1 (k even). */
 __device__ inline void form_put2(const form &f, int n, int k, float v0, float v1)
 {
-    *(__half2 *)form_at(f, n, k) = __halves2half2(to_half(v0 * f.scale), to_half(v1 * f.scale));
+    *(__half2 *)form_at(f, n, k) = __halves2half2(clamped_half(v0 * f.scale), clamped_half(v1 * f.scale));
 }
 
 /* A kernel that takes more shared memory than usual: before its launch is captured. */
