@@ -68,8 +68,8 @@ static luce_status serve_until_signal(struct server *s, const struct options *o,
         o->host,
             v6 ? "]" : "", server_port(s));
     if (!is_loopback(o->host) && o->api_key.n == 0)
-        fprintf(stderr, "luce: warning: %s is open to the network and no --api-key is set: anyone who reaches it can use it\n",
-                o->host);
+        fprintf(stderr, "luce: warning: %s is open to the network and no --api-key is set: anyone who reaches it "
+                "can use it\n", o->host);
     while (!asked_to_stop) {
         nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);
         if (server_is_lost(s)) return fail(err, LUCE_E_DEVICE, "the device failed; start the server again");

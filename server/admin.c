@@ -356,5 +356,6 @@ bool template_post(struct server *s, struct exchange *x, struct refusal *why)
 bool embeddings_post(struct server *s, struct exchange *x, struct refusal *why)
 {
     (void)s, (void)x;
-    return refuse(why, 501, "unsupported", NULL, "the loaded model generates text; this server makes no embeddings of it");
+    return refuse(why, 501, "unsupported", NULL,
+                  "the loaded model generates text; this server makes no embeddings of it");
 }

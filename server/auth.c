@@ -29,7 +29,8 @@ static bool is_local(struct MHD_Connection *m)
     if (a && a->sa_family == AF_INET) {
         return ntohl(((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr) >> 24 == 127;
     }
-    return a && a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr);
+    return a && a->sa_family == AF_INET6 &&
+           IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr);
 }
 
 int auth_check(const struct http_params *p, struct MHD_Connection *m, const char *path, bool *trusted)

@@ -206,16 +206,8 @@ static void end(struct job *job, struct buf *out)
     buf_add_text(out, "data: [DONE]\n\n");
 }
 
-static void broken(struct job *job, const struct refusal *why, struct buf *out)
-{
-    (void)job;
-    buf_add_text(out, "data: ");
-    print_openai_error(why, out);
-    buf_add_text(out, "\n\ndata: [DONE]\n\n");
-}
-
 const struct wire wire_completions = {
     .name = "completions", .id_prefix = "cmpl_", .call_prefix = "call_", .begin = begin, .open_item = mark,
-    .add = add, .close_item = mark, .end_choice = end_choice, .end = end, .broken = broken,
+    .add = add, .close_item = mark, .end_choice = end_choice, .end = end, .broken = print_openai_broken,
     .keep_alive = ": keep-alive\n\n", .whole = whole, .error = print_openai_error,
 };

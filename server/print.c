@@ -95,6 +95,14 @@ void print_openai_error(const struct refusal *why, struct buf *out)
     json_close(&j);
 }
 
+void print_openai_broken(struct job *job, const struct refusal *why, struct buf *out)
+{
+    (void)job;
+    buf_add_text(out, "data: ");
+    print_openai_error(why, out);
+    buf_add_text(out, "\n\ndata: [DONE]\n\n");
+}
+
 void event_begin(struct json *j, struct buf *out, const char *event)
 {
     if (event) buf_printf(out, "event: %s\n", event);

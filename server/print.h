@@ -18,6 +18,8 @@ struct str str_in(const struct buf *b);
 void put_timings(struct json *j, const struct job *job);
 /* {"error": {...}} as OpenAI has it. */
 void print_openai_error(const struct refusal *why, struct buf *out);
+/* The same as the last event of a stream, and its end: chat and legacy completions. */
+void print_openai_broken(struct job *job, const struct refusal *why, struct buf *out);
 /* One server-sent event: begins the JSON of its data; ends it. event may be NULL. */
 void event_begin(struct json *j, struct buf *out, const char *event);
 void event_end(struct json *j);

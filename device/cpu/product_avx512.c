@@ -8,6 +8,7 @@
  * in the first-level cache; beyond, two strips by up to 6 columns, so that a broadcast of x serves two
  * strips and an unpacked code all columns.
  * The order of sums is that of product.c: per group, upwards. */
+#include <assert.h>
 #include <immintrin.h>
 #include <string.h>
 
@@ -286,6 +287,7 @@ INLINE void block_all(uint32_t format, const struct product *p, const uint8_t *b
 /* Few columns: one strip after the other, a single stream of weights. */
 INLINE void stream(uint32_t format, const struct product *p)
 {
+    assert(p->strip);
     memset(p->y, 0, (size_t)(p->n_strips * p->n_cols) * LANES * sizeof(float));
     for (int s = 0; s < p->n_strips; s++) {
         const struct xblock *x = (const struct xblock *)p->x + p->first_col;

@@ -169,7 +169,8 @@ __device__ __noinline__ uint4 decode8(uint32_t format, const uint8_t *block, int
         const uint32_t w[4] = { q.x, q.y, q.z, q.w };
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            h[i] = __halves2half2(clamped_half(__uint_as_float(w[i] << 16)), clamped_half(__uint_as_float(w[i] & 0xffff0000u)));
+            h[i] = __halves2half2(clamped_half(__uint_as_float(w[i] << 16)),
+                                  clamped_half(__uint_as_float(w[i] & 0xffff0000u)));
     } else {
         const float d = __half2float(((const __half *)(block + scales))[at * (dim / 32) + c / 4]);
         if (format == TYPE_Q8_0) {
@@ -444,7 +445,8 @@ __global__ void __launch_bounds__(WARPS * WARP, WARPS == 1 ? 6 : DP == 256 ? 1 :
             float2 x = make_float2(0, 0);
             if (v.row >= 0 && col < a.kv.dim)
                 x = *(const float2 *)(a.q + ((uint64_t)v.row * a.heads + v.head) * a.kv.dim + col);
-            *(__half2 *)(queries + piece<DP>(r, col / 8) + col % 8 * 2) = __halves2half2(clamped_half(x.x), clamped_half(x.y));
+            *(__half2 *)(queries + piece<DP>(r, col / 8) + col % 8 * 2) =
+                __halves2half2(clamped_half(x.x), clamped_half(x.y));
         }
         int t0 = sh.low, t1 = sh.high + 1;
         if (!WIDE) {
