@@ -41,9 +41,7 @@ models: needs           ## fetch the models and vocabularies of the tests into m
 test: configure models  ## install what is missing, build, fetch the models, run all tests
 	cmake --build build -j $(JOBS) --target all luce_tests
 	build/luce_tests $(TESTS)
-
-server-test: build      ## drive a served scripted model over HTTP (some tests have time limits)
-	tests/server/run build
+	$(if $(TESTS),,tests/server/run build)
 
 sdk:                    ## talk to the server with the published client libraries (pip and npm)
 	tests/server/run build sdk
