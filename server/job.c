@@ -72,7 +72,7 @@ static void drop_choice(struct choice *c)
 static void job_free(struct job *j)
 {
     struct server *s = j->server;
-    for (int i = 0; i < j->n_choices; i++) drop_choice(&j->choice[i]);
+    for (int i = 0; j->choice && i < j->n_choices; i++) drop_choice(&j->choice[i]);
     mem_free(j->choice);
     ask_drop(&j->ask);
     json_decref(j->input);

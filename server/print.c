@@ -122,7 +122,8 @@ static void put_token(struct json *j, struct choice *c, int32_t id, float logpro
     char *text = NULL;
     size_t n = 0;
     luce_error err = { 0 };
-    if (luce_detokenize(c->job->server->model, &id, 1, LUCE_RAW | LUCE_SPECIAL, &text, &n, &err)) n = 0;
+    if (luce_detokenize(c->job->server->model, &id, 1, LUCE_RAW | LUCE_SPECIAL, &text, &n, &err) || !text)
+        n = 0;
     put_str(j, "token", (struct str){ text ? text : "", n });
     put_number(j, "logprob", (double)logprob < -9999 ? -9999 : (double)logprob);
     json_key(j, "bytes");

@@ -153,7 +153,7 @@ static luce_status catch_up(struct drafter_state *s, struct draft *d, struct fol
     if (st) return st;
     int same = 0;
     while (same < f->n && same < d->n_ids - 1 && f->ids[same] == d->ids[same]) same++;
-    if (same < seq_length(f->seq)) same = seq_truncate(f->seq, same);
+    if (same < seq_length(f->seq)) seq_truncate(f->seq, same);
     f->n = same = seq_length(f->seq);
     if (!can_draft(s, d, f)) {
         d->most = 0;
