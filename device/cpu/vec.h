@@ -68,10 +68,11 @@ INLINE float silu_f32(float x)
     return x / (1.0f + exp_f32(-x));
 }
 
+/* x / 2 * (1 + tanh u), written so that nothing cancels where tanh u is near -1. */
 INLINE float gelu_tanh_f32(float x)
 {
     float u = 0.7978845608f * (x + 0.044715f * (x * x * x));
-    return 0.5f * x * (1.0f + tanh_f32(u));
+    return x / (1.0f + exp_f32(-2.0f * u));
 }
 
 #endif
