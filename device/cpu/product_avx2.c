@@ -8,11 +8,10 @@
 #include <immintrin.h>
 #include <string.h>
 
+#include "device/cpu/inline.h"
 #include "device/cpu/product.h"
 #include "device/cpu/strips.h"
 #include "quant/blocks.h"
-
-#define INLINE static inline __attribute__((always_inline))
 
 enum { HALF = 8, COLS = 4, AHEAD = 4096 };      /* rows of a vector; columns at once; bytes asked for */
 

@@ -12,11 +12,10 @@
 #include <immintrin.h>
 #include <string.h>
 
+#include "device/cpu/inline.h"
 #include "device/cpu/product.h"
 #include "device/cpu/strips.h"
 #include "quant/blocks.h"
-
-#define INLINE static inline __attribute__((always_inline))
 
 /* Most columns of one strip at once; most for the stream; fewest for tiles of two strips. */
 enum { DIRECT_COLS = 8, STREAM_COLS = 4, MANY_COLS = 16, TILE_STRIPS = 2, TILE_COLS = 6 };

@@ -6,9 +6,8 @@
 #include <immintrin.h>
 #include <string.h>
 
+#include "device/cpu/inline.h"
 #include "device/cpu/product.h"
-
-#define INLINE static inline __attribute__((always_inline))
 
 enum { VEC = 64, TILE = 8, STEPS = 4, AHEAD = 4096 };
 

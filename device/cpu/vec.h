@@ -9,8 +9,7 @@
 #include <string.h>
 
 #include "device/cpu/cpu.h"
-
-#define INLINE static inline __attribute__((always_inline))
+#include "device/cpu/inline.h"
 
 INLINE uint32_t bits_of(float f)
 {

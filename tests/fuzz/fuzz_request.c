@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "chat/values.h"
 #include "server/route.h"
 #include "server/store.h"
 
@@ -18,6 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct refusal why = { 0 };
     if (size == 0) return 0;
     luce_error err = { 0 };
+    if (!server.store) values_use_counted_memory();
     if (!server.store && store_new(&server.store, &err)) abort();
     struct ask ask = { .body = ask_read_body((struct str){ (const char *)data + 1, size - 1 }, &why) };
     bool good = ask.body && parse[data[0] % 3](&server, &ask, &why);
