@@ -4,6 +4,7 @@
 #include "server/inside_http.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <netdb.h>
 #include <string.h>
@@ -31,15 +32,27 @@ bool connection_sleep(struct connection *c)
     return true;
 }
 
-void http_wake(struct connection *c)
+int connection_silent_ms(const struct connection *c, uint64_t now)
 {
-    pthread_mutex_lock(&c->lock);
+    uint64_t last = c->last_ns, ms = last < now ? (now - last) / 1000000 : 0;
+    return ms < INT_MAX ? (int)ms : INT_MAX;
+}
+
+/* The lock is held. Once it is given back, c may be gone. */
+static void wake(struct connection *c)
+{
     if (c->suspended && c->state != QUEUED) {   /* a worker has it: only the worker may */
         c->suspended = false;
         MHD_resume_connection(c->mhd);
     } else {
         c->woken = true;
     }
+}
+
+void http_wake(struct connection *c)
+{
+    pthread_mutex_lock(&c->lock);
+    wake(c);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -57,7 +70,7 @@ again:
         uint64_t now = clock_ns();
         buf_clear(&c->out);
         c->out_at = 0;
-        c->ended = x->source->pull(x->context, &c->out, (int)((now - c->last_ns) / 1000000));
+        c->ended = x->source->pull(x->context, &c->out, connection_silent_ms(c, now));
         if (c->out.len) c->last_ns = now;
     }
     size_t n = c->out.len - c->out_at;
@@ -128,8 +141,8 @@ static void run_worker(void *arg)
         h->params->handle(h->params->user, &c->exchange);
         pthread_mutex_lock(&c->lock);
         c->state = HANDLED;
+        wake(c);
         pthread_mutex_unlock(&c->lock);
-        http_wake(c);
     }
 }
 
@@ -260,15 +273,17 @@ static void on_completed(void *user, struct MHD_Connection *m, void **slot, enum
     *slot = NULL;
     watch_remove(c);
     struct exchange *x = &c->exchange;
-    if (x->source) {
-        if (how != MHD_REQUEST_TERMINATED_COMPLETED_OK) x->source->left(x->context);
-        x->source->close(x->context);
-    }
-    pthread_mutex_lock(&h->lock);
+    pthread_mutex_lock(&h->lock);           /* first of all: the watcher calls sources of those in the list */
     if (c->before) c->before->after = c->after;
     else h->all = c->after;
     if (c->after) c->after->before = c->before;
     pthread_mutex_unlock(&h->lock);
+    if (x->source) {
+        if (how != MHD_REQUEST_TERMINATED_COMPLETED_OK) x->source->left(x->context);
+        x->source->close(x->context);
+    }
+    pthread_mutex_lock(&c->lock);           /* whoever resumed it may still hold it */
+    pthread_mutex_unlock(&c->lock);
     if (c->exchange.body.at) atomic_fetch_sub(&h->busy, 1);
     pthread_mutex_destroy(&c->lock);
     buf_drop(&c->body);

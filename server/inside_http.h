@@ -25,12 +25,14 @@ struct connection {
     bool refused_body;              /* too large: the rest is read and dropped */
     int fd;
 
-    pthread_mutex_t lock;           /* guards what follows, and who suspends or resumes */
-    enum connection_state state;
+    /* Whoever reads HANDLED or REPLYING may read the exchange's source and context. */
+    _Atomic enum connection_state state;
+    pthread_mutex_t lock;           /* guards who suspends or resumes */
     bool suspended, woken;
     atomic_bool left;               /* nobody reads */
     atomic_bool half_closed;        /* nothing more will come from the client; it may still read */
-    uint64_t started_ns, last_ns;   /* of the request; of the last bytes of the stream */
+    uint64_t started_ns;            /* of the request */
+    _Atomic uint64_t last_ns;       /* of the last bytes of the stream; 0: a comment is due at once */
     struct connection *before, *after;      /* in http.all */
     char *path;
 };
@@ -56,6 +58,8 @@ void watch_add(struct connection *c);
 void watch_remove(struct connection *c);
 /* Suspends the connection unless it was woken; the lock is held. True when it sleeps now. */
 bool connection_sleep(struct connection *c);
+/* Since the last bytes of its stream. */
+int connection_silent_ms(const struct connection *c, uint64_t now);
 /* 0 when the request may go on, else the status that refuses it. */
 int auth_check(const struct http_params *p, struct MHD_Connection *m, const char *path, bool *trusted);
 

@@ -116,6 +116,7 @@ struct usage job_usage(const struct job *j)
     for (int i = 0; i < j->ask.n_prompts; i++) u.prompt += (int64_t)j->ask.prompts[i].n;
     for (int i = 0; i < j->n_choices; i++) {
         const struct choice *c = &j->choice[i];
+        if (!c->over) continue;
         u.generated += c->n_generated;
         u.reasoning += c->n_reasoning;
         if (i == 0) u.cached = (int64_t)c->n_reused;
@@ -270,15 +271,24 @@ static bool print_new(struct job *j, struct buf *out, struct refusal *why)
         pthread_mutex_lock(&j->lock);
         struct buf records = c->queue;
         c->queue = (struct buf){ 0 };
-        bool done = c->done;
+        c->over = c->done;
         pthread_mutex_unlock(&j->lock);
         if (!records.failed) print_records(c, &records, out);
         else refuse(why, 500, NULL, NULL, "out of memory for the text");
         buf_drop(&records);
-        if (done && !find_failure(c, why)) end_choice(c, out);
+        if (c->over && !find_failure(c, why)) end_choice(c, out);
         all &= c->ended;
     }
     return all && !why->status;
+}
+
+static bool finished(struct job *j, bool now)
+{
+    if (!now) return false;
+    pthread_mutex_lock(&j->lock);
+    j->finished = true;
+    pthread_mutex_unlock(&j->lock);
+    return true;
 }
 
 static bool pull_stream(void *context, struct buf *out, int silent_ms)
@@ -296,8 +306,7 @@ static bool pull_stream(void *context, struct buf *out, int silent_ms)
     } else if (out->len == 0 && silent_ms >= j->server->http_params.keep_alive_ms) {
         buf_add_text(out, j->wire->keep_alive);
     }
-    j->finished = all || why.status;
-    return j->finished;
+    return finished(j, all || why.status);
 }
 
 static bool pull_whole(void *context, struct buf *out, int silent_ms)
@@ -314,8 +323,7 @@ static bool pull_whole(void *context, struct buf *out, int silent_ms)
     } else if (all) {
         j->wire->whole(j, out);
     }
-    j->finished = all || why.status;
-    return j->finished;
+    return finished(j, all || why.status);
 }
 
 static void on_left(void *context)

@@ -57,6 +57,7 @@ struct choice {
     int n_tokens, n_reasoning;
     bool has_content;
     enum finish finish;
+    bool over;                      /* done, seen by this side: what the engine found is fixed */
     bool ended;                     /* the end was printed */
     struct splitter *splitter;
 };
@@ -97,10 +98,11 @@ struct job {
     pthread_mutex_t lock;
     int holders;                    /* lock: the reply, each choice in the engine */
     bool left;                      /* lock: the client */
+    bool finished;                  /* lock: all of the reply was made */
     /* The printing side. */
     char id[48];
     int64_t created;
-    bool begun, finished;
+    bool begun;
     int sequence;                   /* of events */
     int n_open;                     /* blocks that have begun; dialects count them */
     json_t *input;                  /* owned: what the Responses store keeps */

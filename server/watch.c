@@ -22,9 +22,9 @@ void watch_remove(struct connection *c)
 static void look_at(struct http *h, struct connection *c, uint64_t now)
 {
     const struct http_params *p = h->params;
-    uint64_t silent = (now - c->last_ns) / 1000000;
     if (c->state == READING && now - c->started_ns > REQUEST_SECONDS * 1000000000ull) shutdown(c->fd, SHUT_RDWR);
-    if (c->state == REPLYING && c->exchange.source && !c->exchange.later && silent >= (uint64_t)p->keep_alive_ms)
+    if (c->state == REPLYING && c->exchange.source && !c->exchange.later &&
+        connection_silent_ms(c, now) >= p->keep_alive_ms)
         http_wake(c);
 }
 
@@ -39,7 +39,7 @@ static void on_hangup(struct http *h, struct connection *gone, uint32_t events)
             atomic_store(&c->left, true);
             if (known) c->exchange.source->left(c->exchange.context);
         } else if (known) {
-            c->last_ns = 0;             /* silent for ever: a comment is due at once */
+            c->last_ns = 0;
         }
         http_wake(c);
         break;
