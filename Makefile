@@ -12,6 +12,9 @@ MODEL := models/smollm2-135m-instruct-q4_1.gguf
 SANITIZER_FLAGS := -DLUCE_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g" -DCMAKE_C_COMPILER=clang
 configure = cmake -G Ninja -S . -B $(1) $(CMAKE_FLAGS)
 
+# Those of the server's tests that need no weights, for the sanitizers.
+SCRIPTED := test_api test_chat test_transport test_soak
+
 .PHONY: help setup needs configure build tests models test demo bench asan tsan fuzz format lint sdk soak \
         install device-check clean
 .DEFAULT_GOAL := build
@@ -47,7 +50,7 @@ sdk:                    ## talk to the server with the published client librarie
 	tests/server/run build sdk
 
 soak: build             ## a minute of requests, a fifth of which leave at random
-	LUCE_SOAK_SECONDS=60 tests/server/run build
+	LUCE_SOAK_SECONDS=60 tests/server/run build test_soak
 
 demo: build             ## install what is missing, build, fetch SmolLM2 and let it answer a question
 	scripts/get-models.py smollm2
@@ -62,13 +65,15 @@ asan:                   ## run the tests under AddressSanitizer and UndefinedBeh
 	@$(call configure,build-asan) -DLUCE_SANITIZE=address,undefined $(SANITIZER_FLAGS) > /dev/null
 	cmake --build build-asan -j $(JOBS) --target all luce_tests
 	build-asan/luce_tests $(TESTS)
+	$(if $(TESTS),,tests/server/run build-asan $(SCRIPTED))
 
-# The rest has one thread only, and would pay tenfold for nothing.
+# The rest of luce_tests has one thread only, and would pay tenfold for nothing.
 tsan:                   ## run the tests of threads under ThreadSanitizer
 	@scripts/setup all
 	@$(call configure,build-tsan) -DLUCE_SANITIZE=thread $(SANITIZER_FLAGS) > /dev/null
 	cmake --build build-tsan -j $(JOBS) --target all luce_tests
 	build-tsan/luce_tests $(or $(TESTS),pool queue engine)
+	$(if $(TESTS),,tests/server/run build-tsan $(SCRIPTED))
 
 fuzz:                   ## run each fuzz target for FUZZ_SECONDS (60)
 	@scripts/setup all

@@ -10,6 +10,9 @@ import time
 
 BUILD = os.environ.get("LUCE_BUILD", os.path.join(os.path.dirname(__file__), "..", "..", "build"))
 
+with open(os.path.join(BUILD, "CMakeCache.txt")) as cache:
+    SANITIZED = any(line.startswith("LUCE_SANITIZE:STRING=") and line.split("=", 1)[1].strip() for line in cache)
+
 
 def pieces(*texts):
     """Pieces of a script: strings, or bytes for what is not UTF-8."""
@@ -45,6 +48,12 @@ class Server:
         self.process.stdout.close()
         self.folder.cleanup()
         return time.monotonic() - start, status
+
+    def memory_kib(self):
+        """Memory that is the process's own, in RAM or swapped out."""
+        with open(f"/proc/{self.process.pid}/status") as file:
+            fields = dict(line.split(":", 1) for line in file)
+        return sum(int(fields[name].split()[0]) for name in ("RssAnon", "VmSwap"))
 
     def connect(self):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)

@@ -225,5 +225,8 @@ int main(int argc, char **argv)
     luce_status st = write_model(argv[2], toy, form ? form : chatml, (int)number(all, "context", 4096), &err);
     if (!st) st = serve(argv[2], all, &err);
     if (st) fprintf(stderr, "script_server: %s\n", err.text);
+    for (int i = 0; i < n_scripts; i++) free(scripts[i].token);
+    toy_free(toy);
+    json_decref(all);
     return st != LUCE_OK;
 }

@@ -1,6 +1,5 @@
 """Keys, limits, clients that leave, queues, long silences and the end of the process."""
 import json
-import os
 import random
 import signal
 import socket
@@ -11,7 +10,6 @@ import unittest
 
 from harness import APIS, Server, in_parallel, pieces
 
-SOAK_SECONDS = float(os.environ.get("LUCE_SOAK_SECONDS", "3"))
 SCRIPTS = {
     "short": {"pieces": pieces("Hello", " you", ".")},
     "slow": {"pieces": pieces("a"), "endless": True, "pace_ms": 20},
@@ -209,29 +207,6 @@ class Transport(Base):
                     self.assertEqual(a.text, f"code{i} " * 20)
             return run
         in_parallel([one(i) for i in range(8)])
-
-    def test_random_disconnects_leave_nothing_behind(self):
-        end = time.monotonic() + SOAK_SECONDS
-        counts = [0, 0]
-
-        def one(i):
-            def run():
-                rng = random.Random(i)
-                while time.monotonic() < end:
-                    if rng.random() < 0.2:
-                        s = self.send(say(rng.choice(("slow", "endless", "short")), rng.random() < 0.7))
-                        time.sleep(rng.random() * 0.1)
-                        self.leave(s, rng.random() < 0.5)
-                        counts[0] += 1
-                    else:
-                        self.assertEqual(APIS["chat"](self.server, "[[short]]", rng.random() < 0.5).text, "Hello you.")
-                        counts[1] += 1
-            return run
-        in_parallel([one(i) for i in range(6)])
-        self.assertTrue(min(counts) > 0)
-        self.assertTrue(self.wait_for(lambda: self.status()["running"] + self.status()["waiting"] == 0, 4))
-        s = self.status()
-        self.assertEqual(s["free_pages"], s["pages"])
 
 
 class Queue(Base):
