@@ -1,5 +1,5 @@
 /* device/cpu/attn.h - ATTN over paged keys and values.
- * A unit of work is up to 16 columns (rows times the query heads of one kv head) of one sequence, over
+ * A unit of work is up to 64 columns (rows times the query heads of one kv head) of one sequence, over
  * all splits of 512 positions in turn or, in narrow programs, one split each, folded in order after a
  * barrier. Inside a split, tiles of 64 positions (a page) are turned to f32 once for all columns; the
  * softmax runs along with a maximum that only rises.
@@ -7,9 +7,9 @@
  * sum positions upwards; splits fold upwards. A bank row stands at the position that it would have:
  * for a chain all columns share such tiles, for a tree each row builds its own. */
 
-enum { COLS = 16, SPLIT = 512 };
+enum { COLS = 64, COLS_LEAST = 16, SPLIT = 512 };
 
-enum { BLOCK = 4 };                     /* columns that share what is loaded */
+/* BLOCK (of the lanes): columns that share what is loaded, as many as there are registers for. */
 struct attn_work {                      /* in the thread's scratch; dims padded to whole lanes */
     float kt[CPU_HEAD_MAX * PAGE];      /* [dim][position] */
     float v[PAGE * CPU_HEAD_MAX];       /* [position][dim] */
@@ -17,7 +17,7 @@ struct attn_work {                      /* in the thread's scratch; dims padded 
     float q[COLS * CPU_HEAD_MAX];       /* [column][dim] */
     float acc[COLS * CPU_HEAD_MAX];     /* of the split */
     float all[COLS * CPU_HEAD_MAX];     /* of the splits before */
-    float p[BLOCK * PAGE];              /* scores, then weights */
+    float p[BLOCK * PAGE];              /* scores, then weights, of a block */
     float top[COLS], sum[COLS], all_top[COLS], all_sum[COLS];
 };
 _Static_assert(sizeof(struct attn_work) <= CPU_SCRATCH, "fits the thread's scratch");
@@ -195,34 +195,54 @@ INLINE void block_values(struct attn_work *w, int c, int m, const float *f, int 
     }
 }
 
-/* Turns the scores p of column c into weights; returns what the sums so far are multiplied by. */
-INLINE float column_softmax(const struct attn_unit *u, struct attn_work *w, int c, float *p, uint64_t see)
+/* Scales and masks the scores p of column c; the new maximum goes to w->top. */
+INLINE void column_top(const struct attn_unit *u, struct attn_work *w, int c, float *p, uint64_t see)
 {
-    float best[LANES], lanes[LANES] = { 0 }, old = w->top[c], top = old;
-    for (int i = 0; i < PAGE; i++) p[i] *= u->a->scale;
+    float best[LANES];
+    v16 top = v_all(w->top[c]), scale = v_all(u->a->scale), none = v_all(-INFINITY);
+    for (int i = 0; i < PAGE; i += LANES) v_store(p + i, v_mul(v_load(p + i), scale));
     if (u->a->softcap != 0.0f)
         for (int i = 0; i < PAGE; i++) p[i] = u->a->softcap * tanh_f32(p[i] / u->a->softcap);
-    if (see != ~0ull)
-        for (int i = 0; i < PAGE; i++) p[i] = see >> i & 1 ? p[i] : -INFINITY;
-    for (int l = 0; l < LANES; l++) best[l] = old;
-    for (int i = 0; i < PAGE; i++) best[i % LANES] = p[i] > best[i % LANES] ? p[i] : best[i % LANES];
-    for (int l = 0; l < LANES; l++) top = best[l] > top ? best[l] : top;
-    for (int i = 0; i < PAGE; i++) p[i] = exp_f32(p[i] - top);
-    if (see != ~0ull)
-        for (int i = 0; i < PAGE; i++) p[i] = see >> i & 1 ? p[i] : 0.0f;
-    for (int i = 0; i < PAGE; i++) lanes[i % LANES] += p[i];
-    float f = exp_f32(old - top);
-    w->top[c] = top;
-    w->sum[c] = w->sum[c] * f + tree_sum(lanes);
-    return f;
+    for (int i = 0; i < PAGE; i += LANES) {
+        if (see != ~0ull) v_store(p + i, v_select((uint16_t)(see >> i), v_load(p + i), none));
+        top = v_max(v_load(p + i), top);
+    }
+    v_store(best, top);
+    for (int n = LANES / 2; n; n /= 2)
+        for (int i = 0; i < n; i++) best[i] = best[i + n] > best[i] ? best[i + n] : best[i];
+    w->top[c] = best[0];
+}
+
+/* Turns the scores of m columns from c on into weights; f: what each column's sums so far are
+ * multiplied by. */
+INLINE void block_softmax(const struct attn_unit *u, struct attn_work *w, int c, int m, const uint64_t *see, float *f)
+{
+    for (int x = 0; x < LANES; x++) f[x] = x < m ? w->top[c + x] : 0.0f;
+    for (int x = 0; x < m; x++) column_top(u, w, c + x, w->p + x * PAGE, see[c + x]);
+    for (int x = 0; x < m; x++) f[x] -= w->top[c + x];
+    for (int x = 0; x < LANES; x++) f[x] = exp_f32(f[x]);
+    for (int x = 0; x < m; x++) {
+        float *p = w->p + x * PAGE, top = w->top[c + x], lanes[LANES];
+        for (int i = 0; i < PAGE; i++) p[i] = exp_f32(p[i] - top);
+        if (see[c + x] != ~0ull)
+            for (int i = 0; i < PAGE; i += LANES)
+                v_store(p + i, v_select((uint16_t)(see[c + x] >> i), v_load(p + i), v_all(0.0f)));
+        v16 sum = v_all(0.0f);
+        for (int i = 0; i < PAGE; i += LANES) sum = v_add(sum, v_load(p + i));
+        v_store(lanes, sum);
+        w->sum[c + x] = w->sum[c + x] * f[x] + tree_sum(lanes);
+    }
 }
 
 INLINE void block_tile(const struct attn_unit *u, struct attn_work *w, int c, int m, const uint64_t *see)
 {
     int dim = u->a->head_dim, wide = padded(dim);
-    float f[BLOCK];
+    float f[LANES];
+    uint64_t any = 0;
+    for (int x = 0; x < m; x++) any |= see[c + x];
+    if (!any) return;
     block_scores(w, c, m, dim, wide);
-    for (int x = 0; x < m; x++) f[x] = column_softmax(u, w, c + x, w->p + x * PAGE, see[c + x]);
+    block_softmax(u, w, c, m, see, f);
     block_values(w, c, m, f, wide);
 }
 
@@ -239,11 +259,18 @@ static void K(attn_tile)(const struct attn_unit *u, struct attn_work *w, int t)
         return;
     }
     K(attn_load)(u, w, u->row[0], t, any);
-    int c = 0;
-    for (; u->n - c >= 4; c += 4) block_tile(u, w, c, 4, see);
-    if (u->n - c == 3) block_tile(u, w, c, 3, see);
-    if (u->n - c == 2) block_tile(u, w, c, 2, see);
-    if (u->n - c == 1) block_tile(u, w, c, 1, see);
+    for (int c = 0; c < u->n; c += BLOCK) {
+        switch (u->n - c) {
+        case 1: block_tile(u, w, c, 1, see); break;
+        case 2: block_tile(u, w, c, 2, see); break;
+        case 3: block_tile(u, w, c, 3, see); break;
+#if BLOCK > 4
+        case 4: block_tile(u, w, c, 4, see); break;
+        case 5: block_tile(u, w, c, 5, see); break;
+#endif
+        default: block_tile(u, w, c, BLOCK, see); break;
+        }
+    }
 }
 
 /* all = all and the split's result, in this order. */
@@ -341,23 +368,33 @@ static void K(attn_fold)(const struct run *r, const struct job *j, struct attn_u
     write_out((float *)j->out[0] + (int64_t)u->row[0] * j->out_cols + u->head[0] * dim, sum, all, dim);
 }
 
+/* Columns of a unit: many, so that a tile is turned to f32 for all of them at once, but no fewer units
+ * than two for each thread. */
+INLINE int unit_cols(const struct run *r, const struct attn_attr *a, int rows, int each)
+{
+    int cols = COLS, all = rows * (a->heads / a->kv_heads);
+    while (cols > COLS_LEAST && (all + cols - 1) / cols * a->kv_heads * each < 2 * r->n_threads) cols /= 2;
+    return cols;
+}
+
 static void K(attn)(const struct job *j, const struct run *r, int thread)
 {
     const struct step *s = r->step;
     struct attn_unit u = { .a = j->call->attr, .cache = r->program->cache, .step = s,
                            .layer = &r->program->cache->layout->layer[j->call->layer] };
     int group = u.a->heads / u.a->kv_heads, splits = r->program->n_splits, each = splits ? splits : 1, base = 0;
+    int most = unit_cols(r, u.a, r->rows[j->rows], each);
     int mine = atomic_fetch_add_explicit(j->next, 1, memory_order_relaxed);
     for (int i = 0; i < s->head.n_seqs; i++) {
         u.seq = &s->seq[i];
         if (!u.seq->n_rows) continue;
         u.chain = s->head.wide || is_chain(s, u.seq);
-        int cols = u.seq->n_rows * group, tiles = (cols + COLS - 1) / COLS, n = tiles * u.a->kv_heads * each;
+        int cols = u.seq->n_rows * group, tiles = (cols + most - 1) / most, n = tiles * u.a->kv_heads * each;
         for (; mine < base + n; mine = atomic_fetch_add_explicit(j->next, 1, memory_order_relaxed)) {
             int at = mine - base;
             u.kv_head = at / each % u.a->kv_heads;
-            u.first = (tiles - 1 - at / each / u.a->kv_heads) * COLS;    /* the longest first */
-            u.n = cols - u.first < COLS ? cols - u.first : COLS;
+            u.first = (tiles - 1 - at / each / u.a->kv_heads) * most;    /* the longest first */
+            u.n = cols - u.first < most ? cols - u.first : most;
             unit_columns(&u);
             K(attn_unit)(r, j, &u, splits ? at % each : -1, thread);
         }

@@ -9,6 +9,7 @@
 typedef struct {
     __m256 low, high;
 } v16;
+#define BLOCK 4
 
 INLINE v16 v_load(const float *p)
 {
@@ -23,6 +24,24 @@ INLINE v16 v_all(float x)
 {
     __m256 v = _mm256_set1_ps(x);
     return (v16){ v, v };
+}
+INLINE v16 v_add(v16 a, v16 b)
+{
+    return (v16){ _mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high) };
+}
+INLINE v16 v_max(v16 a, v16 b)
+{
+    return (v16){ _mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high) };
+}
+INLINE __m256 select_half(int bits, __m256 a, __m256 b)
+{
+    const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    __m256i m = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(bits), bit), bit);
+    return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(m));
+}
+INLINE v16 v_select(uint16_t bits, v16 a, v16 b)
+{
+    return (v16){ select_half(bits & 255, a.low, b.low), select_half(bits >> 8, a.high, b.high) };
 }
 INLINE v16 v_mul(v16 a, v16 b)
 {

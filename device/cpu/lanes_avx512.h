@@ -7,6 +7,7 @@
 #include "device/cpu/vec.h"
 
 typedef __m512 v16;
+#define BLOCK 6
 
 INLINE v16 v_load(const float *p)
 {
@@ -19,6 +20,18 @@ INLINE void v_store(float *p, v16 v)
 INLINE v16 v_all(float x)
 {
     return _mm512_set1_ps(x);
+}
+INLINE v16 v_add(v16 a, v16 b)
+{
+    return _mm512_add_ps(a, b);
+}
+INLINE v16 v_max(v16 a, v16 b)
+{
+    return _mm512_max_ps(a, b);
+}
+INLINE v16 v_select(uint16_t bits, v16 a, v16 b)
+{
+    return _mm512_mask_blend_ps(bits, b, a);
 }
 INLINE v16 v_mul(v16 a, v16 b)
 {

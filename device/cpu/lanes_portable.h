@@ -8,6 +8,8 @@
 typedef struct {
     float at[LANES];
 } v16;
+/* Columns of attention at once. */
+#define BLOCK 4
 
 #define EACH_LANE(expression)                                                             \
     v16 y;                                                                                \
@@ -27,6 +29,20 @@ INLINE void v_store(float *p, v16 v)
 INLINE v16 v_all(float x)
 {
     EACH_LANE(x);
+}
+INLINE v16 v_add(v16 a, v16 b)
+{
+    EACH_LANE(a.at[i] + b.at[i]);
+}
+/* a where a > b, else b: also where one is NaN. */
+INLINE v16 v_max(v16 a, v16 b)
+{
+    EACH_LANE(a.at[i] > b.at[i] ? a.at[i] : b.at[i]);
+}
+/* Lane i of a where bit i is set, else of b. */
+INLINE v16 v_select(uint16_t bits, v16 a, v16 b)
+{
+    EACH_LANE(bits >> i & 1 ? a.at[i] : b.at[i]);
 }
 INLINE v16 v_mul(v16 a, v16 b)
 {
