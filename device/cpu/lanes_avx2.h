@@ -62,6 +62,11 @@ INLINE v16 v_from_i8(const uint8_t *p)
     return (v16){ _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)),
                   _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(v, 8))) };
 }
+INLINE void v_to_f16(uint8_t *p, v16 v)
+{
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(v.low, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm_storeu_si128((__m128i *)(p + 16), _mm256_cvtps_ph(v.high, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
 INLINE void v_transpose(const float *src, int src_stride, float *dst, int dst_stride)
 {
     for (int i = 0; i < LANES; i++)

@@ -63,6 +63,12 @@ INLINE v16 v_from_i8(const uint8_t *p)
 {
     EACH_LANE((float)(int8_t)p[i]);
 }
+INLINE void v_to_f16(uint8_t *p, v16 v)
+{
+    uint16_t h[LANES];
+    for (int i = 0; i < LANES; i++) h[i] = f32_to_f16(v.at[i]);
+    memcpy(p, h, sizeof h);
+}
 /* dst[j][i] = src[i][j] of 16 x 16 values. */
 INLINE void v_transpose(const float *src, int src_stride, float *dst, int dst_stride)
 {

@@ -2,6 +2,7 @@
  * X_Q8: groups of 32, d = max |x| / 127, q to nearest even. A group that holds NaN or infinity gets
  * the scale NaN, so that it shows in the result. Blocks lie [k block][row]. */
 
+#ifndef LANES_QUANTISE                  /* the lanes have one of their own */
 INLINE void quantise_group(const float *x, struct xblock *b, int g)
 {
     uint32_t top = 0;
@@ -29,6 +30,7 @@ INLINE void quantise_group(const float *x, struct xblock *b, int g)
     b->half[2 * g] = (int16_t)sum[0];
     b->half[2 * g + 1] = (int16_t)sum[1];
 }
+#endif
 
 static void K(quantise_q8)(const struct job *j, const struct run *r, int thread)
 {

@@ -42,6 +42,17 @@ INLINE void rotate(float *z, const struct rope_kv_attr *a, const float *cs)
         }
 }
 
+/* As kv_encode, faster for whole lanes of f16. */
+INLINE void encode_row(uint32_t format, int dim, uint8_t *block, int pos, const float *x)
+{
+    if (format != Q_F16 || dim % LANES) {
+        kv_encode(format, dim, block, pos, x);
+        return;
+    }
+    uint8_t *at = block + (uint64_t)pos * kv_row_bytes(format, dim);
+    for (int d = 0; d < dim; d += LANES) v_to_f16(at + 2 * d, v_load(x + d));
+}
+
 /* Head h of row `row`: q heads, then k heads (with the v head beside). */
 INLINE void rope_head(const struct job *j, const struct run *r, int row, int h)
 {
@@ -68,8 +79,8 @@ INLINE void rope_head(const struct job *j, const struct run *r, int row, int h)
     uint8_t *page = wide ? page_of(c, y->kind, s->slot, sr->index) : bank_of(c, y->kind, s->slot);
     if (!page) return;
     int pos = wide ? sr->index % PAGE : row - s->first_row, head = h - a->heads;
-    kv_encode(y->k_format, dim, page + kv_k_at(y, head), pos, z);
-    kv_encode(y->v_format, dim, page + kv_v_at(y, head), pos, x + a->kv_heads * dim);
+    encode_row(y->k_format, dim, page + kv_k_at(y, head), pos, z);
+    encode_row(y->v_format, dim, page + kv_v_at(y, head), pos, x + a->kv_heads * dim);
 }
 
 static void K(rope_kv)(const struct job *j, const struct run *r, int thread)
