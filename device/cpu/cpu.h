@@ -103,6 +103,8 @@ typedef void (*product_fn)(const struct product *p);
 struct job;
 struct run;
 typedef void (*job_fn)(const struct job *j, const struct run *r, int thread);
+/* y = act(g) * u for n values. */
+typedef void (*gate_fn)(enum act act, int n, const float *g, const float *u, float *y);
 
 /* A loop of arithmetic or reads for the measurement of limits. */
 struct probe {
@@ -117,6 +119,7 @@ struct kernels {
     const char *name;
     job_fn op[OP_COUNT];
     job_fn quantise[X_COUNT];
+    gate_fn gate;
     struct { uint32_t id; product_fn run; } product[16];        /* by weight format */
     product_fn generic;
     struct probe int8, bf16, f32;
@@ -272,6 +275,7 @@ luce_status cache_edit(struct device_cache *c, const struct step *s, luce_error 
 /* Jobs that the device makes for itself. */
 void job_rope_table(const struct job *j, const struct run *r, int thread);
 void job_linear(const struct job *j, const struct run *r, int thread);
+void job_glu(const struct job *j, const struct run *r, int thread);
 void job_group(const struct job *j, const struct run *r, int thread);
 void job_gather(const struct job *j, const struct run *r, int thread);
 void job_moe_glu(const struct job *j, const struct run *r, int thread);

@@ -73,6 +73,7 @@ static bool has(const struct device *d, const struct call *c)
     if (c->op == OP_ATTN && ((const struct attn_attr *)c->attr)->head_dim > CPU_HEAD_MAX) return false;
     if (c->op == OP_ROPE_KV && ((const struct rope_kv_attr *)c->attr)->head_dim > CPU_HEAD_MAX) return false;
     if (c->op == OP_ROUTE && ((const struct route_attr *)c->attr)->experts > CPU_EXPERTS) return false;
+    if (c->op == OP_GLU && ((const struct glu_attr *)c->attr)->n_mat == 1 && c->shape[0].cols % LANES) return false;
     return ((const struct cpu *)d)->kernels.op[c->op] != NULL;
 }
 
@@ -80,7 +81,7 @@ static double tolerance(const struct device *d, const struct tape *t, const stru
 {
     (void)d, (void)t;
     double most = tolerance_of[X_F32];
-    if (c->op != OP_LINEAR && c->op != OP_MOE_GLU && c->op != OP_MOE_DOWN) return most;
+    if (c->op != OP_LINEAR && c->op != OP_GLU && c->op != OP_MOE_GLU && c->op != OP_MOE_DOWN) return most;
     int n = c->op == OP_LINEAR ? ((const struct linear_attr *)c->attr)->n_mat : c->n_w;
     for (int i = 0; i < n; i++) {
         double e = tolerance_of[strip_format_find(c->w[i]->type)->x];

@@ -58,6 +58,7 @@ void kernels_pick(struct kernels *out, enum isa isa)
         for (size_t i = 0; i < COUNT(k->product) && k->product[i].run; i++)
             for (size_t o = 0; o < COUNT(out->product); o++)
                 if (out->product[o].id == k->product[i].id) out->product[o].run = k->product[i].run;
+        if (k->gate) out->gate = k->gate;
         if (k->generic) out->generic = k->generic;
         if (k->int8.run) out->int8 = k->int8;
         if (k->bf16.run) out->bf16 = k->bf16;

@@ -1,5 +1,13 @@
 /* device/cpu/gate.h - GATE: act(left half) * right half. Columns of all rows are shared out in pieces
- * of 256. */
+ * of 256. gate_lanes is what GLU and MOE_GLU do with the sums of a strip. */
+
+static void K(gate_lanes)(enum act act, int n, const float *g, const float *u, float *y)
+{
+    if (act == ACT_SILU)
+        for (int i = 0; i < n; i++) y[i] = silu_f32(g[i]) * u[i];
+    else
+        for (int i = 0; i < n; i++) y[i] = gelu_tanh_f32(g[i]) * u[i];
+}
 
 static void K(gate)(const struct job *j, const struct run *r, int thread)
 {
@@ -11,10 +19,6 @@ static void K(gate)(const struct job *j, const struct run *r, int thread)
         int64_t row = i / pieces;
         int at = (int)(i % pieces) * SUPER, m = n - at < SUPER ? n - at : SUPER;
         const float *g = (const float *)j->in[0] + row * j->cols + at, *u = g + n;
-        float *y = (float *)j->out[0] + row * n + at;
-        if (a->act == ACT_SILU)
-            for (int c = 0; c < m; c++) y[c] = silu_f32(g[c]) * u[c];
-        else
-            for (int c = 0; c < m; c++) y[c] = gelu_tanh_f32(g[c]) * u[c];
+        K(gate_lanes)(a->act, m, g, u, (float *)j->out[0] + row * n + at);
     }
 }

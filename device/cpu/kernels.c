@@ -8,6 +8,7 @@
 
 const struct kernels kernels_portable = {
     .isa = ISA_PORTABLE, .name = "portable", .op = OP_KERNELS, .quantise = QUANTISE_KERNELS,
+    .gate = K(gate_lanes),
     .product = {
         { Q_Q4_0, product_q8_portable }, { Q_Q4_1, product_q8_portable }, { Q_Q5_0, product_q8_portable },
         { Q_Q5_1, product_q8_portable }, { Q_Q8_0, product_q8_portable }, { Q_Q4_K, product_q8_portable },

@@ -8,6 +8,7 @@
 
 const struct kernels kernels_avx2 = {
     .isa = ISA_AVX2, .name = "avx2", .op = OP_KERNELS, .quantise = QUANTISE_KERNELS,
+    .gate = K(gate_lanes),
     .product = {
 #define PRODUCT_ROW(name, format) { format, product_##name##_avx2 },
         INTEGER_FORMATS(PRODUCT_ROW)

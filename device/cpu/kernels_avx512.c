@@ -8,6 +8,7 @@
 
 const struct kernels kernels_avx512 = {
     .isa = ISA_AVX512, .name = "avx512", .op = OP_KERNELS, .quantise = QUANTISE_KERNELS,
+    .gate = K(gate_lanes),
     .product = {
 #define PRODUCT_ROW(name, format) { format, product_##name##_avx512 },
         INTEGER_FORMATS(PRODUCT_ROW)

@@ -1,5 +1,5 @@
-/* device/cpu/linear.c - LINEAR: shares strips among threads, calls the format's product, and finishes
- * its sums: bias, softcap, residual.
+/* device/cpu/linear.c - LINEAR and GLU: share strips among threads, call the format's product, and finish
+ * its sums: bias, softcap, residual; or the gate, while gate and up are in the first-level cache.
  * Threads take pieces of about 64 KB of weights from a counter, so that a thread that the system holds
  * up delays nobody; within a piece the columns of a block stay in the cache while the strips pass. */
 #include <assert.h>
@@ -88,5 +88,50 @@ void job_linear(const struct job *j, const struct run *r, int thread)
         int from = (piece - first[m]) * strips[m];
         int to = from + strips[m] < part[m].w->n_strips ? from + strips[m] : part[m].w->n_strips;
         do_piece(j, r, &part[m], from, to, thread);
+    }
+}
+
+/* Sums of strips s on of one matrix for the columns of p. */
+static void multiply(const struct job *j, const struct run *r, const struct packed *w, int s, struct product p)
+{
+    p.w = w;
+    p.x = j->x[w->strips_as->x];
+    p.strip = w->data + (size_t)s * w->strip_bytes;
+    kernels_product(&r->cpu->kernels, w->format->id)(&p);
+}
+
+static void glu_columns(const struct job *j, const struct run *r, int s, struct product p)
+{
+    const struct glu_attr *a = j->call->attr;
+    const struct packed *gate = packed_of(j->call->w[W_GLU_GATE]);
+    const struct packed *up = a->n_mat == 2 ? packed_of(j->call->w[W_GLU_UP]) : gate;
+    float *g = p.y, *u = g + PRODUCT_STRIPS * PRODUCT_COLS * LANES;
+    multiply(j, r, gate, s, p);
+    p.y = u;
+    multiply(j, r, up, a->n_mat == 2 ? s : s + j->out_cols / LANES, p);
+    for (int c = 0; c < p.n_cols; c++)
+        for (int k = 0; k < p.n_strips; k++) {
+            int o = (s + k) * LANES, n = j->out_cols - o < LANES ? j->out_cols - o : LANES, at = k * p.n_cols + c;
+            r->cpu->kernels.gate(a->act, n, g + at * LANES, u + at * LANES,
+                                 (float *)j->out[0] + (int64_t)(p.first_col + c) * j->out_cols + o);
+        }
+}
+
+void job_glu(const struct job *j, const struct run *r, int thread)
+{
+    const struct packed *gate = packed_of(j->call->w[W_GLU_GATE]);
+    int each = piece_strips(gate, r->n_threads), strips = (j->out_cols + LANES - 1) / LANES;
+    float *y = (float *)scratch_of(r, thread);
+    struct product p = { .n_rows = r->rows[j->rows], .y = y,
+                         .scratch = y + 2 * PRODUCT_STRIPS * PRODUCT_COLS * LANES };
+    for (int at; (at = each * atomic_fetch_add_explicit(j->next, 1, memory_order_relaxed)) < strips;) {
+        int to = at + each < strips ? at + each : strips;
+        for (p.first_col = 0; p.first_col < p.n_rows; p.first_col += PRODUCT_COLS) {
+            p.n_cols = p.n_rows - p.first_col < PRODUCT_COLS ? p.n_rows - p.first_col : PRODUCT_COLS;
+            for (int s = at; s < to; s += PRODUCT_STRIPS) {
+                p.n_strips = to - s < PRODUCT_STRIPS ? to - s : PRODUCT_STRIPS;
+                glu_columns(j, r, s, p);
+            }
+        }
     }
 }

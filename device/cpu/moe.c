@@ -111,11 +111,7 @@ void job_moe_glu(const struct job *j, const struct run *r, int thread)
                     lanes_of(q.expert, ff, strip, &from, &to);
                     int64_t o = (int64_t)strip * LANES - (int64_t)q.expert * ff;
                     float *y = (float *)j->out[0] + (int64_t)j->routes.sorted[p.first_col + i % p.n_cols] * ff + o;
-                    const float *gi = g + i * LANES, *ui = u + i * LANES;
-                    if (a->act == ACT_SILU)
-                        for (int l = from; l < to; l++) y[l] = silu_f32(gi[l]) * ui[l];
-                    else
-                        for (int l = from; l < to; l++) y[l] = gelu_tanh_f32(gi[l]) * ui[l];
+                    r->cpu->kernels.gate(a->act, to - from, g + i * LANES + from, u + i * LANES + from, y + from);
                 }
             }
         }

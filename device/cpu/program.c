@@ -171,6 +171,7 @@ static void add_calls(struct build *b)
         const struct call *c = &b->t->calls[i];
         struct job j = job_of(b, c, i);
         if (c->op == OP_LINEAR) add_forms(b, &j, ((const struct linear_attr *)c->attr)->n_mat);
+        if (c->op == OP_GLU) add_forms(b, &j, ((const struct glu_attr *)c->attr)->n_mat);
         if (c->op == OP_ROPE_KV) j.rope = rope_for(b, c);
         if (c->op == OP_ATTN && b->p->n_splits) {
             const struct attn_attr *a = c->attr;

@@ -13,7 +13,7 @@
 #define OP_KERNELS                                                                        \
     {                                                                                     \
         [OP_EMBED] = K(embed), [OP_NORM] = K(norm), [OP_LINEAR] = job_linear,             \
-        [OP_GATE] = K(gate), [OP_ROPE_KV] = K(rope_kv), [OP_ATTN] = K(attn),              \
+        [OP_GLU] = job_glu, [OP_GATE] = K(gate), [OP_ROPE_KV] = K(rope_kv), [OP_ATTN] = K(attn),              \
         [OP_ROUTE] = K(route), [OP_MOE_GLU] = job_moe_glu, [OP_MOE_DOWN] = job_moe_down,    \
         [OP_TAKE] = K(take), [OP_ADD] = K(add), [OP_ARGMAX] = K(argmax),                  \
     }
