@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/watched.h"
 
 static luce_status io_error(luce_error *err, const char *path, const char *doing)
 {
@@ -42,6 +43,7 @@ luce_status file_map_open(struct file_map *m, const char *path, luce_error *err)
         return code;
     }
     m->data = data;
+    watched_add(m);
     /* Touching pages beyond a file that shrank is a SIGBUS; a file still being written grows. */
     if (fstat(m->fd, &st) == 0 && (uint64_t)st.st_size == m->size) return LUCE_OK;
     file_map_close(m);
@@ -50,6 +52,7 @@ luce_status file_map_open(struct file_map *m, const char *path, luce_error *err)
 
 void file_map_close(struct file_map *m)
 {
+    if (m->data) watched_remove(m);
     if (m->data) munmap((void *)m->data, m->size);
     if (m->fd > 0) close(m->fd);
     *m = (struct file_map){ .fd = -1 };

@@ -17,6 +17,10 @@ struct file_map {
 luce_status file_map_open(struct file_map *m, const char *path, luce_error *err);
 /* Fine on a zeroed or closed map. */
 void file_map_close(struct file_map *m);
+/* From here on a mapped file that shrinks while it is read (or whose disk fails) ends the process with one
+ * line that names it and exit code 1, where SIGBUS would end it without a word. For programs, not for
+ * libraries: it takes the signal. */
+void file_map_watch(void);
 /* The bytes will not be needed again: lets the system drop their pages from this process. */
 void file_map_release(const struct file_map *m, uint64_t at, uint64_t bytes);
 
