@@ -9,7 +9,7 @@
 luce_status scheduler_init(struct scheduler *s, struct runner *r, luce_error *err)
 {
     int vocab = runner_model(r)->c.vocab;
-    *s = (struct scheduler){ .runner = r };
+    *s = (struct scheduler){ .runner = r, .clock = clock_seconds };
     luce_status st = sampler_open(&s->sampler, vocab, err);
     if (st) return st;
     s->logits = mem_array((size_t)vocab, sizeof *s->logits);
@@ -47,7 +47,7 @@ void scheduler_add(struct scheduler *s, struct request *r, struct seq *seq)
     if (keep < seq_length(seq)) seq_truncate(seq, keep);
     r->seq = seq;
     r->n_reused = seq_length(seq);
-    r->started = clock_seconds();
+    r->started = s->clock();
     s->active[s->n_active++] = r;
     speculator_begin(s->speculator, seq_slot(seq));
 }
@@ -249,7 +249,7 @@ static void accept_tree(struct scheduler *s, struct request *r, const struct dra
     struct accepted a;
     luce_error err = { 0 };
     luce_speculation *sum = &r->speculation;
-    double start = clock_seconds();
+    double start = s->clock();
     luce_status st = verify(&d->tree, &c, &a, &err);
     seq_accept(r->seq, a.path, a.n);
     if (st) request_fail(r, st, &err);
@@ -260,7 +260,7 @@ static void accept_tree(struct scheduler *s, struct request *r, const struct dra
     sum->n_declined += d->declined;
     sum->draft_seconds += d->seconds;
     sum->verify_seconds += verified;
-    sum->accept_seconds += clock_seconds() - start;
+    sum->accept_seconds += s->clock() - start;
 }
 
 static void fail_all(struct scheduler *s, luce_status st, const luce_error *err)
@@ -281,10 +281,10 @@ luce_status scheduler_step(struct scheduler *s, luce_error *err)
     fill(s, &p, class);
     s->wide_last = class == STEP_WIDE;
     luce_error local = { 0 };
-    double start = clock_seconds();
+    double start = s->clock();
     if (s->hook) s->hook->step(s->hook->context, class, runner_step(s->runner)->head.n_rows);
     luce_status st = p.n ? runner_run(s->runner, &local) : LUCE_OK;
-    double took = clock_seconds() - start;
+    double took = s->clock() - start;
     s->debt = class == STEP_WIDE ? s->debt + took : s->debt > took ? s->debt - took : 0;
     s->steps++;
     if (st) {
@@ -306,7 +306,7 @@ luce_status scheduler_step(struct scheduler *s, luce_error *err)
         if (st) request_fail(r, st, &local);
     }
     if (s->speculator && p.n && all_trees)
-        speculator_time(s->speculator, runner_step(s->runner)->head.n_rows, clock_seconds() - start);
+        speculator_time(s->speculator, runner_step(s->runner)->head.n_rows, s->clock() - start);
     remove_done(s);
     return LUCE_OK;
 }

@@ -29,6 +29,7 @@ struct scheduler {
     struct speculator *speculator;  /* borrowed; NULL: nothing is guessed */
     struct draft   *draft;          /* [STEP_SEQS] by slot; NULL without a speculator */
     double          debt;           /* seconds of wide steps that running texts have waited for */
+    double        (*clock)(void);   /* clock_seconds; tests write their own time */
     uint64_t        steps;
 };
 
