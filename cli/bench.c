@@ -32,7 +32,8 @@ struct probe_env {
     struct seq *seq;
     int32_t *tokens;
     int n;                          /* rows */
-    double bytes;                   /* of the last repetition */
+    double bytes;                   /* of the last repetition, */
+    int steps;                      /* in so many steps */
     double ops;
 };
 typedef luce_status (*sample_fn)(struct probe_env *e, double *seconds, luce_error *err);
@@ -59,6 +60,7 @@ static luce_status sample_step(struct probe_env *e, double *seconds, luce_error 
     for (int i = 0; i < e->n && !st; i++) st = runner_argmax(r, i, &token, err);
     *seconds = clock_seconds() - start;
     e->bytes = e->ops = 0;
+    e->steps = 1;
     if (!st) add_work(e);
     return st;
 }
@@ -91,6 +93,7 @@ static luce_status sample_prefill(struct probe_env *e, double *seconds, luce_err
     struct runner *r = e->b->runner;
     seq_truncate(e->seq, 0);
     e->bytes = 0;
+    e->steps = 0;
     *seconds = 0;
     for (int done = 0, rows; done < e->n; done += rows) {
         enum step_class class;
@@ -100,16 +103,18 @@ static luce_status sample_prefill(struct probe_env *e, double *seconds, luce_err
         *seconds += clock_seconds() - start;
         if (st) return st;
         add_work(e);
+        e->steps++;
     }
     e->ops = prefill_ops(e->b, e->n);
     return LUCE_OK;
 }
 
-/* Rates vary with the neighbours; the best that is seen is what the machine can do. */
-static luce_status measure(struct bench *b, luce_error *err)
+/* Rates vary with the neighbours; the best that is seen is what the machine can do. What a step reads is
+ * read again by the next one, at the rate of the caches where they hold it. */
+static luce_status measure(struct bench *b, double step_bytes, luce_error *err)
 {
     struct device_limits l;
-    luce_status st = b->device->fns->measure(b->device, &l, err);
+    luce_status st = b->device->fns->measure(b->device, (uint64_t)step_bytes, &l, err);
     if (st) return st;
     struct device_limits *best = &b->limits;
     best->read_bytes_per_s = fmax(best->read_bytes_per_s, l.read_bytes_per_s);
@@ -121,9 +126,10 @@ static luce_status measure(struct bench *b, luce_error *err)
 
 static luce_status sample_all(struct probe_env *e, sample_fn fn, struct bench_result *r, luce_error *err)
 {
-    double times[SAMPLES_MAX], begin = 0, once;
+    double times[SAMPLES_MAX], once;
     luce_status st = fn(e, &once, err);         /* compiles, and touches memory for the first time */
-    begin = clock_seconds();
+    if (!st) st = measure(e->b, r->step_bytes = e->bytes / e->steps, err);
+    double begin = clock_seconds();
     int n = 0;
     while (!st && n < SAMPLES_MAX && (n < e->b->repeat || clock_seconds() - begin < sample_seconds)) {
         if (interrupted(NULL)) return fail(err, LUCE_E_CANCELLED, "bench: interrupted");
@@ -152,9 +158,9 @@ static luce_status test(struct bench *b, const char *name, sample_fn fn, int wid
     *r = (struct bench_result){ .test = name, .width = width, .depth = depth };
     struct probe_env e = { .b = b, .n = width };
     progress_show(name, b->n_results / (double)12);
-    luce_status st = measure(b, err);
+    luce_status st = LUCE_OK;
     e.tokens = mem_array((size_t)width, sizeof *e.tokens);
-    if (!st && !e.tokens) st = fail(err, LUCE_E_NOMEM, "out of memory for %d tokens", width);
+    if (!e.tokens) st = fail(err, LUCE_E_NOMEM, "out of memory for %d tokens", width);
     uint64_t vocab = (uint64_t)runner_model(b->runner)->c.vocab;
     for (int i = 0; i < width && !st; i++) e.tokens[i] = (int32_t)(rng_u64(seed, 1, (uint64_t)i) % vocab);
     if (!st) st = seq_open(&e.seq, runner_cache(b->runner), err);
@@ -193,12 +199,24 @@ static void set_shares(struct bench *b)
     }
 }
 
-/* A model that a processor's caches hold may beat the memory that the limit is about. */
-enum { CACHES_HOLD = 256 << 20 };
+/* Neighbours may have disturbed every probe: a rate that is below a result is looked for some more times. */
+static luce_status measure_again(struct bench *b, luce_error *err)
+{
+    luce_status st = LUCE_OK;
+    for (int round = 0; round < 20 && !st; round++) {
+        const struct bench_result *over = NULL;
+        set_shares(b);
+        for (int i = 0; i < b->n_results; i++)
+            if (b->result[i].limit_share > 1) over = &b->result[i];
+        if (!over) break;
+        st = measure(b, over->step_bytes, err);
+    }
+    set_shares(b);
+    return st;
+}
 
 static luce_status check_shares(const struct bench *b, luce_error *err)
 {
-    if (runner_model(b->runner)->bytes < CACHES_HOLD) return LUCE_OK;
     for (int i = 0; i < b->n_results; i++)
         if (b->result[i].limit_share > 1)
             return fail(err, LUCE_E_NUMERIC, "bench: %s at width %d reaches %.2f of the limit, which is more than "
@@ -256,8 +274,12 @@ static luce_status open_bench(struct bench *b, luce_error *err)
         return st;
     }
     p.device = b->device;
+    int longest_here = m->c.context;            /* the runner takes the model */
     st = runner_open(&b->runner, m, &p, err);
     progress_show("loading", 1);
+    if (st == LUCE_E_CONTEXT && !o->context)
+        return fail(err, st, "--depth %d and --prompt-tokens %d need a context of %d, this model takes up to %d; "
+                    "lower them", b->depth, b->prompt_tokens, longest, longest_here);
     if (st) return st;
     count_parameters(b);
     b->result[b->n_results++] = (struct bench_result){ .test = "load", .samples = 1,
@@ -271,7 +293,6 @@ static luce_status run_tests(struct bench *b, luce_error *err)
     for (int width = 1; width <= NARROW_ROWS && !st; width *= 2)
         st = test(b, "step", sample_step, width, b->depth, err);
     if (!st) st = test(b, "prefill", sample_prefill, b->prompt_tokens, 0, err);
-    if (!st) st = measure(b, err);
     progress_show("", 1);
     return st;
 }
@@ -291,8 +312,8 @@ luce_status bench_run(const struct options *o, luce_error *err)
     interrupt_catch();
     luce_status st = open_bench(&b, err);
     if (!st) st = run_tests(&b, err);
+    if (!st) st = measure_again(&b, err);
     if (!st) {
-        set_shares(&b);
         if (o->json) bench_print_json(&b, &out);
         else bench_print_text(&b, &out);
         st = output_write(&out, err);

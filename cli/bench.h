@@ -14,6 +14,7 @@ struct bench_result {
     int    samples;
     double seconds;             /* median */
     double bytes, ops;          /* that must move and be done; 0: not counted */
+    double step_bytes;          /* those of one step */
     double limit_share;         /* of what the limits allow; 0: not counted */
 };
 

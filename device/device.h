@@ -89,7 +89,9 @@ struct device_fns {
     luce_status (*write)(struct device *d, struct program *p, struct val v, int first_row, int n_rows,
                          const void *host, luce_error *err);
 
-    luce_status (*measure)(struct device *d, struct device_limits *out, luce_error *err);
+    /* The rates of arithmetic, and the best rate at which a block of `bytes` is read again and again (0:
+     * far more than the caches hold). What has caches that keep such a block may read faster than memory. */
+    luce_status (*measure)(struct device *d, uint64_t bytes, struct device_limits *out, luce_error *err);
     /* Largest normalised mean squared error of the call against the float64 reference that this
      * device promises (activation quantisation included). */
     double (*tolerance)(const struct device *d, const struct tape *t, const struct call *c);

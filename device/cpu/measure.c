@@ -1,6 +1,7 @@
 /* device/cpu/measure.c - what the machine can do: the limits that the bench compares with.
- * Read rate: the best of the read kernels over a block far larger than the caches, on 2 MB pages, all
- * threads at once, each over its own share. Arithmetic: loops of independent chains in registers. */
+ * Read rate: the best of the read kernels over a block far larger than the caches, or as large as what is
+ * asked about, on 2 MB pages, all threads at once, each over its own share again and again. Arithmetic: loops
+ * of independent chains in registers. */
 #include "device/cpu/measure.h"
 
 #include <math.h>
@@ -10,7 +11,9 @@
 #include "base/mem.h"
 #include "device/cpu/cpu.h"
 
-enum { READ_BYTES = 256 << 20, ROUNDS = 4, PROBE_ROUNDS = 1 << 20 };
+/* Rounds are short, so that some of them run undisturbed beside other work: a block far above the caches as a
+ * whole, smaller ones until CACHED_BYTES are read. */
+enum { READ_BYTES = 256 << 20, CACHED_BYTES = 16 << 20, SHARE_BYTES = 1024, ROUNDS = 64, PROBE_ROUNDS = 1 << 16 };
 
 volatile int measure_sink;
 
@@ -42,13 +45,14 @@ struct reading {
     read_fn fn;
     const uint8_t *data;
     size_t bytes;
+    int times;
 };
 
 static void read_share(void *arg, int thread, int n_threads)
 {
     const struct reading *x = arg;
-    size_t each = x->bytes / (size_t)n_threads / 1024 * 1024;
-    x->fn(x->data + (size_t)thread * each, each);
+    size_t each = x->bytes / (size_t)n_threads / SHARE_BYTES * SHARE_BYTES;
+    for (int i = 0; i < x->times; i++) x->fn(x->data + (size_t)thread * each, each);
 }
 
 static void probe_all(void *arg, int thread, int n_threads)
@@ -83,21 +87,27 @@ static void fill_share(void *arg, int thread, int n_threads)
     memset(f->data + from, 1, (size_t)(to - from));
 }
 
-luce_status cpu_measure(struct device *d, struct device_limits *out, luce_error *err)
+luce_status cpu_measure(struct device *d, uint64_t bytes, struct device_limits *out, luce_error *err)
 {
     struct cpu *cpu = (struct cpu *)d;
+    size_t unit = SHARE_BYTES * (size_t)cpu->n_threads;
+    size_t block = bytes && bytes < READ_BYTES ? (size_t)bytes / unit * unit : READ_BYTES;
+    if (block == 0) block = unit;
+    int times = block < CACHED_BYTES ? (int)(CACHED_BYTES / block) : 1;
+    int rounds = (int)(4 * (READ_BYTES / block / (size_t)times));
+    if (rounds > ROUNDS) rounds = ROUNDS;
     *out = (struct device_limits){ 0 };
-    struct filling f = { mem_aligned(READ_BYTES, 4096), READ_BYTES };
+    struct filling f = { mem_aligned(block, 4096), block };
     if (!f.data) return fail(err, LUCE_E_NOMEM, "out of memory for the measurement of read bandwidth");
     pool_run(cpu->pool, fill_share, &f);
-    for (int i = 0; i < ROUNDS; i++)
+    for (int i = 0; i < rounds; i++)
         for (int k = 0; k < 3; k++) {
-            struct reading x = { cpu->kernels.read[k], f.data, f.bytes };
+            struct reading x = { cpu->kernels.read[k], f.data, f.bytes, times };
             if (!x.fn) continue;
             uint64_t start = clock_ns();
             pool_run(cpu->pool, read_share, &x);
             double seconds = (double)(clock_ns() - start) * 1e-9;
-            out->read_bytes_per_s = fmax(out->read_bytes_per_s, (double)f.bytes / seconds);
+            out->read_bytes_per_s = fmax(out->read_bytes_per_s, (double)f.bytes * times / seconds);
         }
     mem_free(f.data);
     out->int8_ops_per_s = rate_of(cpu, &cpu->kernels.int8);
