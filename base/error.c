@@ -34,6 +34,7 @@ const char *status_name(luce_status code)
         [LUCE_E_CANCELLED] = "cancelled",
         [LUCE_E_NUMERIC] = "result is not finite",
         [LUCE_E_BUSY] = "busy",
+        [LUCE_E_CONTEXT] = "too long for the context",
     };
     return (unsigned)code < sizeof names / sizeof *names ? names[code] : "unknown status";
 }

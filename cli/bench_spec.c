@@ -251,7 +251,7 @@ luce_status bench_spec_run(const struct options *o, luce_error *err)
                         o->only.at[i]);
     }
     interrupt_catch();
-    luce_status st = model_from_options(&b.model, o, err);
+    luce_status st = model_load(&b.model, model_params(o), err);
     if (st) return st;
     b.info = luce_model_describe(b.model);
     st = b.info.has_text ? run_folder(&b, err) : run_random(&b, err);

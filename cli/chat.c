@@ -66,22 +66,22 @@ static luce_status converse(struct chat *c, luce_error *err)
     luce_status st = LUCE_OK;
     while (!st) {
         if (c->asks) fputs("> ", stderr);
-        if (!input_line(&line) || interrupted(NULL)) break;
+        if (interrupted(NULL) || !input_line(&line) || interrupted(NULL)) break;
         if (line.len == 0) continue;
         if (line.data[0] == '/') {
             if (!command(c, line.data)) break;
             continue;
         }
         st = answer(c, (struct str){ line.data, line.len }, err);
-        if (st == LUCE_E_ARG && c->asks) {      /* the context is full: the person decides */
+        if (st == LUCE_E_CONTEXT && c->asks) {      /* the context is full: the person decides */
             fprintf(stderr, "%s (/reset forgets the conversation)\n", err->text);
             st = LUCE_OK;
         }
-        if (ferror(stdout)) st = fail(err, LUCE_E_IO, "standard output is closed");
+        if (ferror(stdout) && !interrupted(NULL)) st = fail(err, LUCE_E_IO, "standard output is closed");
         interrupt_clear();
     }
     buf_drop(&line);
-    return st;
+    return st || !interrupted(NULL) ? st : fail(err, LUCE_E_CANCELLED, "interrupted");
 }
 
 luce_status chat_run(const struct options *o, luce_error *err)
@@ -89,7 +89,9 @@ luce_status chat_run(const struct options *o, luce_error *err)
     struct chat c = { .o = o, .asks = isatty(STDIN_FILENO) && error_is_terminal() };
     luce_model *m = NULL;
     interrupt_catch();
-    luce_status st = model_from_options(&m, o, err);
+    luce_model_params p = model_params(o);
+    p.text = true;
+    luce_status st = model_load(&m, p, err);
     if (!st) st = luce_session_open(&c.session, m, err);
     if (!st) {
         luce_model_info info = luce_model_describe(m);

@@ -1,6 +1,8 @@
 /* cli/generate.c - see generate.h. */
 #include "cli/generate.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "cli/terminal.h"
@@ -20,9 +22,8 @@ luce_model_params model_params(const struct options *o)
         .draft_max = (int)o->draft_max, .draft_block_size = (int)o->draft_block_size };
 }
 
-luce_status model_from_options(luce_model **out, const struct options *o, luce_error *err)
+luce_status model_load(luce_model **out, luce_model_params p, luce_error *err)
 {
-    luce_model_params p = model_params(o);
     p.progress = on_progress;
     p.user = "loading";
     luce_status st = luce_model_open(out, &p, err);
@@ -36,7 +37,8 @@ luce_request request_from_options(const struct options *o, const char **stops, c
     for (int i = 0; i < o->stop.n; i++) stops[n++] = o->stop.at[i];
     if (more_stop) stops[n++] = more_stop;
     return (luce_request){
-        .sampling = { .temperature = (float)o->temperature, .top_k = (int)o->top_k, .top_p = (float)o->top_p,
+        .sampling = { .temperature = (float)o->temperature, .top_k = (int)o->top_k,
+                      .top_p = (float)fmax(o->top_p, (double)FLT_MIN),     /* 0 would be off */
                       .min_p = (float)o->min_p, .repetition_penalty = (float)o->repetition_penalty,
                       .presence_penalty = (float)o->presence_penalty,
                       .frequency_penalty = (float)o->frequency_penalty,

@@ -1,13 +1,13 @@
-/* cli/generate.h - what run and chat share: a model from the options, a request from the options. */
+/* cli/generate.h - what the commands that load a model share: a model from the options, a request from the options. */
 #ifndef LUCE_CLI_GENERATE_H
 #define LUCE_CLI_GENERATE_H
 
 #include "cli/options.h"
 
-/* Opens what --model or --synthetic names, with a progress bar. Ctrl-C cancels. */
-luce_status model_from_options(luce_model **out, const struct options *o, luce_error *err);
-/* The parameters alone; borrows from *o. */
+/* What --model or --synthetic and the other options say; borrows from *o. */
 luce_model_params model_params(const struct options *o);
+/* luce_model_open with a progress bar. Ctrl-C cancels. */
+luce_status model_load(luce_model **out, luce_model_params p, luce_error *err);
 /* Sampling, limits and stop strings; the prompt is the caller's. stops: room for OPTION_TEXTS_MAX + 1
  * texts that lives as long as the request. more_stop: one more, or NULL. */
 luce_request request_from_options(const struct options *o, const char **stops, const char *more_stop);

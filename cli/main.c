@@ -1,13 +1,14 @@
 /* cli/main.c - the luce command: finds the command's row, parses its options, runs it.
- * Exit codes: 0 done, 1 failed, 2 wrong usage, 70 a device was lost. A failure is one line on standard
- * error. Nothing else in luce ends the process. */
+ * Exit codes: 0 done, 1 failed, 2 wrong usage, 70 a device was lost, 128 + N ended by signal N (Ctrl-C: 130).
+ * A failure is one line on standard error. Nothing else in luce ends the process. */
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
 
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_DEVICE_LOST = 70 };
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_DEVICE_LOST = 70, EXIT_SIGNAL = 128 };
 
 static const struct command commands[COMMAND_COUNT] = {
     [COMMAND_SERVE] = { "serve", "[MODEL]", 0, 1, "answer requests over HTTP: the APIs of OpenAI and Anthropic",
@@ -82,8 +83,10 @@ int main(int argc, char **argv)
 {
     luce_error err = { 0 };
     standard_files_prepare();
+    file_map_watch();
     luce_status st = dispatch(argc, argv, &err);
     if (st) fprintf(stderr, "luce: %s\n", err.text);
+    if (st == LUCE_E_CANCELLED && interrupt_signal()) return EXIT_SIGNAL + interrupt_signal();
     return st == LUCE_OK ? EXIT_DONE : st == LUCE_E_ARG ? EXIT_USAGE
          : st == LUCE_E_DEVICE ? EXIT_DEVICE_LOST : EXIT_FAILED;
 }

@@ -161,23 +161,43 @@ static bool parse_flag(const char *text, bool *out)
     return false;
 }
 
-/* Whole numbers may be up to 2^63 and are compared as such; the limits of the table are small. */
+/* Digits as people write them: -12, 0.5, 1e-3. What C also reads (+5, 0x10, inf, spaces) is refused. */
+static bool is_decimal(const char *text, bool whole)
+{
+    static const char digits[] = "0123456789";
+    text += *text == '-';
+    size_t n = strspn(text, digits), after = 0;
+    text += n;
+    if (!whole && *text == '.') {
+        after = strspn(++text, digits);
+        text += after;
+    }
+    if (!whole && n + after && *text == 'e') {
+        text += text[1] == '-' ? 2 : 1;
+        after = strspn(text, digits);
+        text += after;
+        return after && !*text;
+    }
+    return n + after && !*text;
+}
+
+/* Whole numbers may be up to 2^63 and are compared as such; the limits of the table are small. A number
+ * too small for a double is 0. */
 static luce_status set_number(const struct option *row, void *field, const char *from, const char *text,
                               luce_error *err)
 {
-    char *end = NULL;
+    bool whole = row->type == OPT_INT, good = is_decimal(text, whole);
     errno = 0;
-    bool whole = row->type == OPT_INT, good;
-    if (whole) {
-        long long value = strtoll(text, &end, 10);
-        good = (double)value >= row->min && (double)value <= row->max;
+    if (good && whole) {
+        long long value = strtoll(text, NULL, 10);
+        good = !errno && (double)value >= row->min && (double)value <= row->max;
         if (good) *(int64_t *)field = value;
-    } else {
-        double value = strtod(text, &end);
+    } else if (good) {
+        double value = strtod(text, NULL);
         good = value >= row->min && value <= row->max;      /* false for NaN */
         if (good) *(double *)field = value;
     }
-    if (good && end != text && !*end && !errno) return LUCE_OK;
+    if (good) return LUCE_OK;
     return fail(err, LUCE_E_ARG, "%s: '%s' is not a %snumber from %.15g to %.15g", from, text,
                 whole ? "whole " : "", row->min, row->max);
 }

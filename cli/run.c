@@ -13,7 +13,7 @@ static bool print_piece(void *user, const char *bytes, size_t n)
 {
     bool *broken = user;
     if (fwrite(bytes, 1, n, stdout) == n && fflush(stdout) == 0) return true;
-    *broken = true;
+    *broken = !interrupted(NULL);       /* a signal ends a write that waits */
     return false;
 }
 
@@ -118,7 +118,9 @@ luce_status run_run(const struct options *o, luce_error *err)
     bool broken = false;
     luce_status st = input_prompt(o, &prompt, err);
     interrupt_catch();
-    if (!st) st = model_from_options(&m, o, err);
+    luce_model_params p = model_params(o);
+    p.text = true;
+    if (!st) st = model_load(&m, p, err);
     if (st) goto end;
     luce_model_info info = luce_model_describe(m);
     const struct chat_form *form = o->chat ? chat_form_find(&info) : NULL;
@@ -132,6 +134,8 @@ luce_status run_run(const struct options *o, luce_error *err)
     }
     st = luce_generate(m, &q, &result, err);
     if (!st) st = finish_output(o, m, &result, broken, err);
+    if (!st && interrupted(NULL) && result.finish == LUCE_FINISH_CANCELLED)
+        st = fail(err, LUCE_E_CANCELLED, "interrupted after %zu tokens", result.n_tokens);
 end:
     luce_result_drop(&result);
     luce_model_close(m);

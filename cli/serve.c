@@ -1,11 +1,11 @@
 /* cli/serve.c - luce serve: the model behind HTTP, until a signal comes. */
 #define _GNU_SOURCE
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "cli/generate.h"
+#include "cli/terminal.h"
 
 #ifndef LUCE_HAVE_SERVER
 luce_status serve_run(const struct options *o, luce_error *err)
@@ -16,23 +16,6 @@ luce_status serve_run(const struct options *o, luce_error *err)
 }
 #else
 #include "server/server.h"
-
-static volatile sig_atomic_t asked_to_stop;
-
-static void on_signal(int number)
-{
-    (void)number;
-    asked_to_stop = 1;
-}
-
-/* The first signal drains; the second one has its usual effect. */
-static void catch_signals(void)
-{
-    struct sigaction once = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
-    sigaction(SIGTERM, &once, NULL);
-    sigaction(SIGINT, &once, NULL);
-    signal(SIGPIPE, SIG_IGN);
-}
 
 static bool is_loopback(const char *host)
 {
@@ -70,7 +53,7 @@ static luce_status serve_until_signal(struct server *s, const struct options *o,
     if (!is_loopback(o->host) && o->api_key.n == 0)
         fprintf(stderr, "luce: warning: %s is open to the network and no --api-key is set: anyone who reaches it "
                 "can use it\n", o->host);
-    while (!asked_to_stop) {
+    while (!interrupted(NULL)) {
         nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);
         if (server_is_lost(s)) return fail(err, LUCE_E_DEVICE, "the device failed; start the server again");
     }
@@ -87,9 +70,10 @@ luce_status serve_run(const struct options *o, luce_error *err)
     if (st) return st;
     luce_model_params p = model_params(&mine);
     p.sequences = (int)o->max_concurrency;
+    p.text = true;
     struct server_params params = params_of(o, mine.model);
-    catch_signals();
-    if ((st = luce_model_open(&m, &p, err))) return st;
+    interrupt_catch();                  /* the first signal drains; the second one has its usual effect */
+    if ((st = model_load(&m, p, err))) return st;
     st = server_open(&s, m, &params, err);
     if (!st) st = serve_until_signal(s, o, err);
     server_close(s);

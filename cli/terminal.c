@@ -72,8 +72,8 @@ static volatile sig_atomic_t marked;
 
 static void on_signal(int signal_number)
 {
-    marked = 1;
-    if (signal_number == SIGINT) signal(SIGINT, SIG_DFL);
+    marked = signal_number;
+    signal(signal_number, SIG_DFL);
 }
 
 void interrupt_catch(void)
@@ -88,8 +88,14 @@ bool interrupted(void *unused)
     return marked != 0;
 }
 
+int interrupt_signal(void)
+{
+    return marked;
+}
+
 void interrupt_clear(void)
 {
+    if (marked != SIGINT) return;
     marked = 0;
     catch_one(SIGINT, on_signal);
 }

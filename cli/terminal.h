@@ -16,10 +16,11 @@ bool input_line(struct buf *out);
 /* The prompt of run: --prompt, --file or standard input. */
 luce_status input_prompt(const struct options *o, struct buf *out, luce_error *err);
 
-/* From here on Ctrl-C and SIGTERM set a mark instead of ending the process; a second Ctrl-C in a row
- * without an interrupt_clear ends it. */
+/* From here on Ctrl-C and SIGTERM set a mark instead of ending the process; a second one of the same kind
+ * ends it. interrupt_clear forgets a Ctrl-C. */
 void interrupt_catch(void);
 bool interrupted(void *unused);
+int interrupt_signal(void);                     /* which it was; 0: none */
 void interrupt_clear(void);
 
 bool error_is_terminal(void);

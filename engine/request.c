@@ -63,7 +63,7 @@ static luce_status make_room(struct request *r, const struct request_env *env, c
     int64_t have = (int64_t)env->n_before + (int64_t)n, total = have + (q->max_tokens ? q->max_tokens : 1);
     if (have == 0) return fail(err, LUCE_E_ARG, "the prompt is empty; a text needs at least one token");
     if (n > INT32_MAX / 2 || total > env->context)
-        return fail(err, LUCE_E_ARG, "%zu prompt tokens%s and %d to generate exceed the context of %d; shorten "
+        return fail(err, LUCE_E_CONTEXT, "%zu prompt tokens%s and %d to generate exceed the context of %d; shorten "
                     "the prompt, lower max_tokens, or load the model with a larger context", n,
                     env->n_before ? " (after those of the session)" : "", q->max_tokens ? q->max_tokens : 1,
                     env->context);

@@ -25,6 +25,7 @@ typedef enum {
     LUCE_E_CANCELLED, /* stopped by the caller */
     LUCE_E_NUMERIC,   /* a result that is not finite */
     LUCE_E_BUSY,      /* too much is waiting already; later it may work */
+    LUCE_E_CONTEXT,   /* a prompt with what it is to generate, or a wanted context, that is too long */
 } luce_status;
 
 /* Filled by whoever finds the error; text is one line without a newline. Zero-initialise it. */
@@ -52,6 +53,7 @@ typedef struct {
     const char *draft_path;     /* the drafter's file, for those that need one */
     int draft_max;              /* most guessed tokens of a step, 1 to 63; 0: the drafter's own */
     int draft_block_size;       /* positions of a guessed block: it reaches one less ahead; 0: likewise */
+    bool text;                  /* refuse a file without a vocabulary, before its weights are read */
     bool check_only;            /* refuse what would be refused, weights that are not finite included, then
                                    close: nothing is claimed */
     /* Told the share of the load that is done; false cancels. May be NULL. */
@@ -60,7 +62,8 @@ typedef struct {
 } luce_model_params;
 
 /* On LUCE_OK *out is owned by the caller (luce_model_close; NULL with check_only). LUCE_E_DEVMEM: the
- * message holds what is wanted, what is free and the largest context that fits. */
+ * message holds what is wanted, what is free and the largest context that fits. LUCE_E_CONTEXT: the model
+ * takes no context as long as that. */
 luce_status luce_model_open(luce_model **out, const luce_model_params *params, luce_error *err);
 void luce_model_close(luce_model *m);           /* NULL is fine; after its sessions */
 
@@ -200,8 +203,8 @@ struct luce_result {
 void luce_result_drop(luce_result *r);
 
 /* Runs a request. Returns its status; *out says more and is to be dropped in either case. What was
- * cancelled is LUCE_OK with LUCE_FINISH_CANCELLED. LUCE_E_ARG: prompt and max_tokens exceed the
- * context, or a parameter is out of range. */
+ * cancelled is LUCE_OK with LUCE_FINISH_CANCELLED. LUCE_E_CONTEXT: prompt and max_tokens exceed
+ * the context. LUCE_E_ARG: a parameter is out of range. */
 luce_status luce_generate(luce_model *m, const luce_request *request, luce_result *out, luce_error *err);
 /* Runs n requests, as many at once as the model has sequences, in shared steps. Each has the tokens
  * that it would have alone. results [n] are to be dropped. The status is that of the first that
@@ -239,7 +242,7 @@ typedef struct luce_ticket luce_ticket;
  * borrowed until on_done. The callbacks run on the engine's thread: they must not wait.
  * on_done(user, result) is called once for each request, after its last on_text; *result is its to move
  * from, and is dropped afterwards. tickets [n] are the caller's (luce_ticket_free). May be called by any
- * thread. After an error nothing was queued: LUCE_E_ARG as luce_generate, LUCE_E_BUSY for a full queue,
+ * thread. After an error nothing was queued: what luce_generate refuses, LUCE_E_BUSY for a full queue,
  * LUCE_E_CANCELLED when the engine closes, LUCE_E_DEVICE after a device was lost. */
 luce_status luce_engine_submit(luce_engine *e, const luce_request *requests, int n,
                                void (*on_done)(void *user, luce_result *result), luce_ticket **tickets,

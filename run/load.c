@@ -123,7 +123,7 @@ luce_status plan_load(const struct model *m, const struct kv_layout *kv, const s
     plan->cache = cache_bytes(&c);
     if (plan->cache > for_cache || fixed > usable) return refuse(plan, &info, usable, err);
     if (plan->context > m->c.context)
-        return fail(err, LUCE_E_ARG, "a context of %d positions; this model takes up to %d", plan->context,
+        return fail(err, LUCE_E_CONTEXT, "a context of %d positions; this model takes up to %d", plan->context,
                     m->c.context);
     return LUCE_OK;
 }

@@ -33,7 +33,8 @@ struct load_plan {
     int      context_fits;              /* the largest that would fit, up to the model's; 0: none */
 };
 /* Computes the plan without claiming anything. LUCE_E_DEVMEM when it does not fit: the message is the
- * table and the largest context that does. LUCE_E_ARG for a cache format or a number out of range. */
+ * table and the largest context that does. LUCE_E_ARG for a cache format or a number out of range,
+ * LUCE_E_CONTEXT for a context that is longer than the model's. */
 luce_status runner_plan(const struct model *m, const struct load_params *p, struct load_plan *out,
                         luce_error *err);
 /* Plans, uploads (releasing file pages strip by strip), opens the cache, records the tape. The runner

@@ -1,6 +1,7 @@
 /* server/ask.c - see ask.h. */
 #include "server/ask.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,9 +22,12 @@ bool refuse(struct refusal *r, int status, const char *code, const char *param, 
 
 bool refuse_status(struct refusal *r, luce_status status, const char *text)
 {
-    int http = status == LUCE_E_ARG || status == LUCE_E_UNSUPPORTED ? 400 : status == LUCE_E_BUSY ? 429
+    int http = status == LUCE_E_ARG || status == LUCE_E_UNSUPPORTED || status == LUCE_E_CONTEXT ? 400
+             : status == LUCE_E_BUSY ? 429
              : status == LUCE_E_CANCELLED || status == LUCE_E_NOMEM || status == LUCE_E_DEVMEM ? 503 : 500;
-    return refuse(r, http, status == LUCE_E_BUSY ? "queue_full" : NULL, NULL, "%s", text);
+    const char *code = status == LUCE_E_BUSY ? "queue_full"
+                     : status == LUCE_E_CONTEXT ? "context_length_exceeded" : NULL;
+    return refuse(r, http, code, NULL, "%s", text);
 }
 
 /* Depth of the nesting, without recursion; what is in strings does not count. */
@@ -195,7 +199,8 @@ static bool read_sampling(struct ask *a, const struct server *s, struct refusal 
             why))
         return false;
     const json_t *has_seed = json_object_get(b, "seed");
-    *p = (luce_sampling){ .temperature = (float)temperature, .top_p = (float)top_p, .min_p = (float)min_p,
+    *p = (luce_sampling){ .temperature = (float)temperature, .min_p = (float)min_p,
+                          .top_p = (float)fmax(top_p, (double)FLT_MIN),     /* 0 would be off */
                           .top_k = top_k > 0 ? (int)top_k : 0, .repetition_penalty = (float)repetition,
                           .presence_penalty = (float)presence, .frequency_penalty = (float)frequency,
                           .penalty_window = (int)window, .has_seed = has_seed && !json_is_null(has_seed),

@@ -146,7 +146,7 @@ TEST(async_a_full_queue_refuses_and_cancelling_frees_it)
     CHECK_EQ(seen.finish[0], LUCE_FINISH_CANCELLED);
     CHECK_EQ(seen.finish[1], LUCE_FINISH_CANCELLED);
     q[3].max_tokens = 100000;
-    CHECK_EQ(luce_engine_submit(e, &q[3], 1, on_done, &tickets[3], &err), LUCE_E_ARG);
+    CHECK_EQ(luce_engine_submit(e, &q[3], 1, on_done, &tickets[3], &err), LUCE_E_CONTEXT);
     CHECK_OK(luce_engine_submit(e, &q[2], 1, on_done, &tickets[2], &err), err);
     luce_engine_stop(e);                        /* ends what runs */
     CHECK_EQ(seen.finish[2], LUCE_FINISH_CANCELLED);

@@ -29,6 +29,9 @@ static int run(struct buf *out, const char *args)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
+#define TEN(x) x x x x x x x x x x
+#define LONG_TEXT TEN(TEN("abcd"))                    /* a token a byte */
+
 static const struct { const char *args; int code; const char *says[4]; } rows[] = {
     { "run -m % -p hello -n 6 --ignore-end --json", 0,
       { "\"finish\":\"length\"", "\"generated_tokens\":6", "\"prompt_tokens\":5", "\"load_seconds\":" } },
@@ -37,14 +40,27 @@ static const struct { const char *args; int code; const char *says[4]; } rows[] 
     { "run -p x", 2, { "give either a GGUF file" } },
     { "run -m % -p x -f y", 2, { "give one of them" } },
     { "run -m /nowhere.gguf -p x", 1, { "No such file" } },
-    { "run -m % -p x -c 401", 2, { "takes up to 400" } },
+    { "run -m % -p x -c 401", 1, { "takes up to 400" } },
     { "run -m % -p x -c 100000000", 1, { "too little memory", "the largest context that fits is 400" } },
     { "run -m % -p x --device moon", 2, { "there is no device 'moon'" } },
     { "run -m % -p x --cache-type-k q9", 2, { "cache type 'q9'" } },
-    { "run -m % -p x -n 500", 2, { "exceed the context of 400" } },
+    { "run -m % -p x -n 500", 1, { "1 prompt tokens and 500 to generate exceed the context of 400" } },
+    { "run -m % -n 1 -p " LONG_TEXT, 1, { "400 prompt tokens and 1 to generate exceed the context of 400" } },
+    { "run -m % -n 1 --special --bos -p x", 2, { "no option '--bos'" } },
     { "run -m % -p x --top-p 2", 2, { "from 0 to 1" } },
+    { "run -m % -p x --top-p 0x1", 2, { "'0x1' is not a number from 0 to 1" } },
+    { "run -m % -p x --top-p +1", 2, { "'+1' is not a number" } },
+    { "run -m % -p x --top-p ' 1'", 2, { "' 1' is not a number" } },
+    { "run -m % -p x --top-p .", 2, { "'.' is not a number" } },
+    { "run -m % -p x --top-p 1e", 2, { "'1e' is not a number" } },
+    { "run -m % -p x --temperature nan", 2, { "'nan' is not a number" } },
+    { "run -m % -p x --temperature inf", 2, { "'inf' is not a number" } },
+    { "run -m % -p x -n +5", 2, { "'+5' is not a whole number" } },
+    { "run -m % -p x -n 0x10", 2, { "'0x10' is not a whole number" } },
+    { "run -m % -p x -n -", 2, { "'-' is not a whole number" } },
+    { "run -m % -p x -n 1 --temperature .5 --min-p 1.e-2 --presence-penalty -1.5 --json", 0, { "\"finish\"" } },
     { "inspect % --check", 0, { "loads it" } },
-    { "inspect % --check -c 500", 2, { "takes up to 400" } },
+    { "inspect % --check -c 500", 1, { "takes up to 400" } },
     { "inspect % --tape --width 4", 0, { "token_embd.weight", "rope_kv", "attn", "arena: " } },
     { "inspect % --trace-ops --width 3 --prompt abcdefgh", 0, { "argmax", "3 rows after 5 positions", "GB/s" } },
     { "inspect % --check-against-reference --prompt abcdefgh", 0, { "nmse", "argmax", "linear" } },
@@ -56,6 +72,9 @@ static const struct { const char *args; int code; const char *says[4]; } rows[] 
     { "devices --json", 0, { "\"id\":\"cpu\"", "\"memory_free\":" } },
     { "bench -m % --only decode --repeat 1 --depth 70 --json", 0,
       { "\"results\":[{\"test\":\"decode\",\"width\":1,\"depth\":70", "\"limit_share\":", "\"read_bytes_per_s\":", "\"commit\":" } },
+    { "bench --synthetic qwen3-8b:q4_k_m -c 100000000", 1,
+      { "too little memory: weights 4", " + cache ", " + scratch ", " MiB free (" } },
+    { "run -m % -p x --chunk 4096", 2, { "from 0 to 2048" } },
     { "bench --synthetic nothing:q8_0", 2, { "llama-135m" } },
     { "bench", 2, { "--model FILE or --synthetic" } },
     { "bench -m % --only speed", 2, { "decode, step, prefill" } },
@@ -83,6 +102,54 @@ TEST(cli_commands_that_load_a_model)
             CHECK(strstr(buf_text(&out), rows[i].says[j]), "luce %s lacks %s: %s", rows[i].args, rows[i].says[j],
                   buf_text(&out));
     }
+    buf_drop(&out);
+}
+
+/* A share of the likelihood that is too small for a float is no licence to draw from everything. */
+TEST(cli_a_tiny_top_p_leaves_the_likeliest_token)
+{
+    static const char *const shares[] = { "0", "1e-300", "1e-40", "0.000001" };
+    struct buf greedy = { 0 }, drawn = { 0 }, args = { 0 };
+    if (!tiny_model()) return;
+    CHECK_EQ(run(&greedy, "run -m % -p hello -n 12 --ignore-end"), 0);
+    for (size_t i = 0; i < COUNT(shares); i++) {
+        buf_clear(&args);
+        buf_printf(&args, "run -m %% -p hello -n 12 --ignore-end --temperature 5 --top-p %s", shares[i]);
+        CHECK_EQ(run(&drawn, args.data), 0);
+        CHECK_STR(buf_text(&drawn), buf_text(&greedy));
+    }
+    buf_drop(&args);
+    buf_drop(&drawn);
+    buf_drop(&greedy);
+}
+
+/* The names of an object's fields, and "[" and "{" where they begin, in order. */
+static void field_names(const char *json, struct buf *out)
+{
+    for (const char *at = json; *at; at++) {
+        if (*at == '{' || *at == '[' || *at == '}' || *at == ']') buf_add_char(out, *at);
+        if (*at != '"') continue;
+        const char *end = strchr(at + 1, '"');
+        if (!end) return;
+        if (end[1] == ':') buf_printf(out, "%.*s ", (int)(end - at - 1), at + 1);
+        at = end;
+    }
+}
+
+TEST(cli_bench_json_has_these_fields_and_no_others)
+{
+    struct buf out = { 0 }, names = { 0 };
+    if (!tiny_model()) return;
+    CHECK_EQ(run(&out, "bench -m % --only decode --only prefill --depth 64 --prompt-tokens 70 --repeat 1 --json"), 0);
+    field_names(buf_text(&out), &names);
+    CHECK_STR(buf_text(&names),
+              "{tool version commit device driver "
+              "model {name architecture synthetic parameters product_parameters weight_bytes load_seconds }"
+              "settings {threads context chunk cache_type_k cache_type_v depth prompt_tokens repeat }"
+              "limits {read_bytes_per_s int8_ops_per_s bf16_ops_per_s f32_ops_per_s model_ops_per_s }"
+              "results [{test width depth samples seconds tokens_per_s bytes ops limit_share }"
+              "{test width depth samples seconds tokens_per_s bytes ops limit_share }]}");
+    buf_drop(&names);
     buf_drop(&out);
 }
 

@@ -112,7 +112,7 @@ TEST(perplexity_refuses_what_cannot_be_scored)
 {
     static const struct { const char *args; int code; const char *says; } rows[] = {
         { "--context 4", 2, "too short; give at least 8" },
-        { "--context 401", 2, "takes up to 400" },
+        { "--context 401", 1, "takes up to 400" },
         { "--file /dev/null", 2, "needs at least 2" },
         { "--file /nowhere.txt", 1, "No such file" },
         { "--cache-type-v q9", 2, "cache type 'q9'" },

@@ -325,7 +325,7 @@ TEST(run_what_does_not_fit_is_refused_with_numbers)
     CHECK(strstr(err.text, "no context fits"), "%s", err.text);
     d->fns->close(d);
     p = (struct load_params){ .device = d = ref_device(true, 1u << 30), .context = 513 };
-    CHECK_EQ(runner_plan(m, &p, &plan, &err), LUCE_E_ARG);
+    CHECK_EQ(runner_plan(m, &p, &plan, &err), LUCE_E_CONTEXT);
     CHECK(strstr(err.text, "takes up to 512"), "%s", err.text);
     d->fns->close(d);
     model_close(m);
