@@ -68,7 +68,7 @@ static luce_status open_file(struct chat_template *t, const char *path, luce_err
     size_t blank = 0;
     while (blank < text.len && strchr(" \t\r\n", text.data[blank])) blank++;
     if (!st && blank == text.len)
-        st = fail(err, LUCE_E_ARG,
+        st = fail(err, LUCE_E_FORMAT,
                   "%s: line 1, column 1: the chat template is empty. Give a file with a template, or none "
                   "to use the model's own.", path);
     if (!st) st = jinja_parse(&t->usual, (struct str){ text.data, text.len }, path, err);

@@ -18,7 +18,7 @@ struct chat_source {
     const char *arch;               /* general.architecture; may be NULL */
 };
 /* The named file, else the model's own template, else a fallback of the family that the vocabulary
- * shows (ChatML when it shows none). LUCE_E_ARG or LUCE_E_FORMAT for a template that is empty or does not
+ * shows (ChatML when it shows none). LUCE_E_FORMAT for a template that is empty or does not
  * parse, with its path (or key), line and column; LUCE_E_IO; LUCE_E_NOMEM. */
 luce_status chat_template_open(struct chat_template **out, const struct chat_source *source, luce_error *err);
 void chat_template_close(struct chat_template *t);      /* NULL is fine */

@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "cli/options.h"
 #include "device/check.h"
+#include "ops/ops.h"
 
 enum { SHOWN = 20 };            /* failures of an op that are printed */
 
@@ -76,11 +77,27 @@ static luce_status doctor_one(const struct options *o, const char *id, struct ta
     return st;
 }
 
+static luce_status check_name(const char *name, luce_error *err)
+{
+    struct buf known = { 0 };
+    for (int i = 0; i < OP_COUNT; i++) {
+        if (strstr(op_defs[i]->name, name)) {
+            buf_drop(&known);
+            return LUCE_OK;
+        }
+        buf_printf(&known, "%s%s", i ? ", " : "", op_defs[i]->name);
+    }
+    luce_status st = fail(err, LUCE_E_ARG, "doctor: no op '%s'; known: %s", name, buf_text(&known));
+    buf_drop(&known);
+    return st;
+}
+
 luce_status doctor_run(const struct options *o, luce_error *err)
 {
     struct buf out = { 0 };
     struct tally t = { .out = &out };
-    luce_status st = LUCE_OK;
+    luce_status st = o->n_operands ? check_name(o->operands[0], err) : LUCE_OK;
+    if (st) return st;
     if (o->device && strcmp(o->device, "auto")) {
         st = doctor_one(o, o->device, &t, err);
     } else {

@@ -11,17 +11,10 @@
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_DEVICE_LOST = 70, EXIT_SIGNAL = 128 };
 
 static const struct command commands[COMMAND_COUNT] = {
-    [COMMAND_SERVE] = { "serve", "[MODEL]", 0, 1, "answer requests over HTTP: the APIs of OpenAI and Anthropic",
-                        serve_run },
-    [COMMAND_RUN] = { "run", "", 0, 0, "continue a prompt, or answer it with --chat", run_run },
-    [COMMAND_CHAT] = { "chat", "", 0, 0, "talk with a model in the terminal", chat_run },
-    [COMMAND_BENCH] = { "bench", "", 0, 0, "measure a model's speed beside the machine's limits", bench_run },
-    [COMMAND_PERPLEXITY] = { "perplexity", "", 0, 0, "measure how well a model predicts a text", perplexity_run },
-    [COMMAND_INSPECT] = { "inspect", "FILE", 1, 1, "print what a model file holds", inspect_run },
-    [COMMAND_TOKENIZE] = { "tokenize", "[TEXT]", 0, 1, "turn text into token ids, or ids into text",
-                           tokenize_run },
-    [COMMAND_DEVICES] = { "devices", "", 0, 0, "list what models can run on here", devices_run },
-    [COMMAND_DOCTOR] = { "doctor", "[OP]", 0, 1, "check a device's kernels against their definitions", doctor_run },
+#define ROW(id, name, operands, least, most, summary) \
+    [COMMAND_##id] = { #name, operands, least, most, summary, name##_run },
+    COMMANDS(ROW)
+#undef ROW
 };
 
 static void help(struct buf *out)
@@ -62,6 +55,8 @@ static luce_status dispatch(int argc, char **argv, luce_error *err)
     if (argc < 2) return fail(err, LUCE_E_ARG, "no command; 'luce --help' lists them");
     bool version = !strcmp(argv[1], "--version");
     if (version || is_help(argv[1]) || !strcmp(argv[1], "help")) {
+        if (argc > 2) return fail(err, LUCE_E_ARG, "'%s' is too much after %s; 'luce COMMAND --help' lists a "
+                                  "command's options", argv[2], argv[1]);
         struct buf text = { 0 };
         if (version) buf_add_text(&text, "luce " LUCE_VERSION "\n");
         else help(&text);

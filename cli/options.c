@@ -7,6 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
+#include "quant/quant.h"
+#include "spec/drafter.h"
+#include "tape/kv.h"
+
 enum option_type {
     OPT_FLAG,           /* bool; --name, or --name=yes or no */
     OPT_TEXT,           /* const char * */
@@ -27,11 +32,24 @@ struct option {
     const char *help;
 };
 
+static const char *drafter_name(int i)
+{
+    const struct drafter *d = drafter_row(i);
+    return d ? d->name : NULL;
+}
+
+static const char *cache_type_name(int i)
+{
+    const struct format *f = kv_format((size_t)i);
+    return f ? f->name : NULL;
+}
+
 #define FOR(id) (1u << COMMAND_##id)
 #define AT(field) offsetof(struct options, field)
 #define SAMPLES (FOR(RUN) | FOR(CHAT))
 #define LOADS (SAMPLES | FOR(BENCH) | FOR(PERPLEXITY) | FOR(INSPECT) | FOR(SERVE))
 #define SPECULATES (SAMPLES | FOR(BENCH))
+enum { MOST = 1000000000 };         /* what a request takes */
 static const struct option table[] = {
     { "model", 'm', OPT_TEXT, AT(model), NULL, "FILE", 0, 0,
       SAMPLES | FOR(BENCH) | FOR(PERPLEXITY) | FOR(TOKENIZE) | FOR(SERVE),
@@ -73,11 +91,11 @@ static const struct option table[] = {
       "the text to continue (inspect: the tokens of the step)" },
     { "chat", 0, OPT_FLAG, AT(chat), NULL, NULL, 0, 0, FOR(RUN), "put the prompt into the model's chat form" },
     { "system", 0, OPT_TEXT, AT(system), NULL, "TEXT", 0, 0, SAMPLES, "system text of a chat" },
-    { "max-tokens", 'n', OPT_INT, AT(max_tokens), "0", "N", 0, INT32_MAX, SAMPLES | FOR(BENCH),
+    { "max-tokens", 'n', OPT_INT, AT(max_tokens), "0", "N", 0, MOST, SAMPLES | FOR(BENCH),
       "generate at most N tokens; 0: what the context leaves (bench --spec: 128)" },
     { "temperature", 0, OPT_NUMBER, AT(temperature), "0", "T", 0, 100, SAMPLES | FOR(SERVE),
         "0: always the likeliest token" },
-    { "top-k", 0, OPT_INT, AT(top_k), "0", "N", 0, INT32_MAX, SAMPLES | FOR(SERVE),
+    { "top-k", 0, OPT_INT, AT(top_k), "0", "N", 0, MOST, SAMPLES | FOR(SERVE),
         "draw from the N likeliest tokens; 0: off" },
     { "top-p", 0, OPT_NUMBER, AT(top_p), "1", "P", 0, 1, SAMPLES | FOR(SERVE),
       "draw from the likeliest tokens that make up P together; 1: off" },
@@ -89,7 +107,7 @@ static const struct option table[] = {
       "subtract X from the logits of tokens that were seen" },
     { "frequency-penalty", 0, OPT_NUMBER, AT(frequency_penalty), "0", "X", -100, 100, SAMPLES,
       "subtract X for each time that a token was seen" },
-    { "penalty-window", 0, OPT_INT, AT(penalty_window), "256", "N", 1, INT32_MAX, SAMPLES,
+    { "penalty-window", 0, OPT_INT, AT(penalty_window), "256", "N", 1, MOST, SAMPLES,
       "tokens back that penalties see, prompt included" },
     { "seed", 's', OPT_INT, AT(seed), "-1", "N", -1, 9007199254740991, SAMPLES | FOR(DOCTOR),
       "the same seed gives the same text; -1: a random one" },
@@ -98,7 +116,7 @@ static const struct option table[] = {
     { "timings", 0, OPT_FLAG, AT(timings), NULL, NULL, 0, 0, SAMPLES,
       "print the speed after each text, also when nobody watches" },
     { "spec", 0, OPT_TEXT, AT(spec), NULL, "NAME", 0, 0, SPECULATES,
-      "guess ahead and check: ngram, draft-model, none (scripted: bench); the text stays the same" },
+      "guess ahead and check, the text stays the same" },
     { "draft", 0, OPT_TEXT, AT(draft), NULL, "FILE", 0, 0, SPECULATES,
       "the drafter's file: a small model with the same vocabulary" },
     { "draft-max", 0, OPT_INT, AT(draft_max), "0", "N", 0, 63, SPECULATES,
@@ -116,7 +134,7 @@ static const struct option table[] = {
     { "context", 'c', OPT_INT, AT(context), "0", "N", 0, INT32_MAX, LOADS,
       "most positions of a text; 0: the model's, or what fits (perplexity: the window; 0: 512)" },
     { "cache-type-k", 0, OPT_TEXT, AT(cache_type_k), "f16", "TYPE", 0, 0, LOADS,
-      "format of keys in the cache: f16, bf16, q8_0, q4_0" },
+      "format of keys in the cache" },
     { "cache-type-v", 0, OPT_TEXT, AT(cache_type_v), "f16", "TYPE", 0, 0, LOADS, "format of values in the cache" },
     { "chunk", 0, OPT_INT, AT(chunk), "0", "N", 0, 2048, LOADS,
       "prompt tokens of one step; 0: the device's choice" },
@@ -143,7 +161,35 @@ static const struct option table[] = {
     { "stream-usage", 0, OPT_FLAG, AT(stream_usage), NULL, NULL, 0, 0, FOR(SERVE),
       "end every stream with its usage, also when the request does not ask" },
 };
-enum { N_OPTIONS = sizeof table / sizeof *table, NAME_MAX_BYTES = 64 };
+
+/* Options whose value names a row of another table: row i's name, NULL past the end. */
+static const struct { size_t at; const char *(*name)(int i); } lists[] = {
+    { AT(spec), drafter_name }, { AT(cache_type_k), cache_type_name }, { AT(cache_type_v), cache_type_name },
+};
+
+/* Flags that would have no effect without one of the others, or beside one of them: they are refused. */
+enum relation { NEEDS, EXCLUDES };
+static const struct rule {
+    unsigned commands;
+    enum relation relation;
+    const char *name, *others[4];
+} rules[] = {
+    { FOR(RUN), NEEDS, "system", { "chat" } },
+    { SPECULATES, NEEDS, "draft-max", { "spec", "draft" } },
+    { SPECULATES, NEEDS, "draft-block-size", { "spec", "draft" } },
+    { FOR(BENCH), NEEDS, "draft-right", { "spec" } },
+    { FOR(BENCH), NEEDS, "prompts", { "spec", "draft" } },
+    { FOR(BENCH), NEEDS, "max-tokens", { "spec", "draft" } },
+    { FOR(BENCH), EXCLUDES, "depth", { "spec", "draft" } },
+    { FOR(BENCH), EXCLUDES, "prompt-tokens", { "spec", "draft" } },
+    { FOR(BENCH), EXCLUDES, "repeat", { "spec", "draft" } },
+    { FOR(INSPECT), NEEDS, "prompt", { "trace-ops", "check-against-reference" } },
+    { FOR(INSPECT), NEEDS, "width", { "tape", "trace-ops" } },
+    { FOR(INSPECT), EXCLUDES, "json", { "tape", "trace-ops", "check", "check-against-reference" } },
+    { FOR(TOKENIZE), EXCLUDES, "pieces", { "decode" } },
+    { FOR(TOKENIZE), EXCLUDES, "bos", { "decode" } },
+};
+enum { N_OPTIONS = sizeof table / sizeof *table, NAME_MAX_BYTES = 64, DIGITS = 16 };
 
 static void variable_name(const struct option *row, char out[NAME_MAX_BYTES])
 {
@@ -198,8 +244,8 @@ static luce_status set_number(const struct option *row, void *field, const char 
         if (good) *(double *)field = value;
     }
     if (good) return LUCE_OK;
-    return fail(err, LUCE_E_ARG, "%s: '%s' is not a %snumber from %.15g to %.15g", from, text,
-                whole ? "whole " : "", row->min, row->max);
+    return fail(err, LUCE_E_ARG, "%s: '%s' is not a %snumber from %.*g to %.*g", from, text,
+                whole ? "whole " : "", DIGITS, row->min, DIGITS, row->max);
 }
 
 /* `from` is what the user wrote: the flag or the variable. */
@@ -258,11 +304,48 @@ static const struct option *find(enum command_id id, const char *arg, size_t len
     return NULL;
 }
 
+/* Whether flag or variable have set an option. */
+static bool is_set(const struct options *o, const struct option *row, const bool *given)
+{
+    char name[NAME_MAX_BYTES];
+    if (row->type == OPT_FLAG) return *(const bool *)((const char *)o + row->at);
+    variable_name(row, name);
+    const char *value = getenv(name);
+    return given[row - table] || (value && *value);
+}
+
+static const struct option *named(const char *name)
+{
+    int i = 0;
+    while (strcmp(table[i].name, name)) i++;
+    return &table[i];
+}
+
+static luce_status check_rules(const struct options *o, enum command_id id, const bool *given, luce_error *err)
+{
+    for (size_t r = 0; r < COUNT(rules); r++) {
+        const struct rule *rule = &rules[r];
+        const struct option *row = named(rule->name);
+        bool wanted = given[row - table] && is_set(o, row, given), any = false;
+        if (!(rule->commands >> id & 1) || !wanted) continue;
+        for (int i = 0; i < 4 && rule->others[i]; i++) any = any || is_set(o, named(rule->others[i]), given);
+        if (any != (rule->relation == EXCLUDES)) continue;
+        struct buf others = { 0 };
+        for (int i = 0; i < 4 && rule->others[i]; i++)
+            buf_printf(&others, "%s--%s", i ? " or " : "", rule->others[i]);
+        luce_status st = fail(err, LUCE_E_ARG, "--%s: it has no effect %s %s", rule->name,
+                              rule->relation == NEEDS ? "without" : "beside", buf_text(&others));
+        buf_drop(&others);
+        return st;
+    }
+    return LUCE_OK;
+}
+
 luce_status options_parse(struct options *o, enum command_id id, const struct command *command,
                           int n, char **args, luce_error *err)
 {
     luce_status st = set_defaults(o, id, err);
-    bool only_operands = false;
+    bool only_operands = false, given[N_OPTIONS] = { false };
     o->operands = args;
     for (int i = 0; i < n && !st; i++) {
         char *arg = args[i];
@@ -284,7 +367,9 @@ luce_status options_parse(struct options *o, enum command_id id, const struct co
         arg[len] = '\0';
         if (!value) return fail(err, LUCE_E_ARG, "%s: the value is missing; expected %s", arg, row->value);
         st = set(o, row, arg, value, err);
+        given[row - table] = true;
     }
+    if (!st) st = check_rules(o, id, given, err);
     if (st) return st;
     if (o->n_operands > command->max_operands)
         return fail(err, LUCE_E_ARG, "%s: '%s' is too much; usage: luce %s [options] %s", command->name,
@@ -293,6 +378,14 @@ luce_status options_parse(struct options *o, enum command_id id, const struct co
         return fail(err, LUCE_E_ARG, "%s: something is missing; usage: luce %s [options] %s",
                     command->name, command->name, command->operands);
     return LUCE_OK;
+}
+
+/* ": none, ngram": the names that help ends with. */
+static void add_known(struct buf *out, const struct option *row)
+{
+    for (size_t l = 0; l < COUNT(lists); l++)
+        for (int i = 0; lists[l].at == row->at && lists[l].name(i); i++)
+            buf_printf(out, "%s%s", i ? ", " : ": ", lists[l].name(i));
 }
 
 void options_help(struct buf *out, enum command_id id, const struct command *command)
@@ -307,7 +400,9 @@ void options_help(struct buf *out, enum command_id id, const struct command *com
         bool letter = row->letter != 0;
         snprintf(left, sizeof left, "%c%c%c --%s %s", letter ? '-' : ' ', letter ? row->letter : ' ',
                  letter ? ',' : ' ', row->name, row->value ? row->value : "");
-        buf_printf(out, "  %-28s %s (", left, row->help);
+        buf_printf(out, "  %-28s %s", left, row->help);
+        add_known(out, row);
+        buf_add_text(out, " (");
         if (row->fallback) buf_printf(out, "default %s, ", row->fallback);
         buf_printf(out, "%s)\n", name);
     }
@@ -340,6 +435,7 @@ void options_man(struct buf *out, enum command_id id)
         if (row->value) buf_printf(out, " \\fI%s\\fR", row->value);
         buf_add_char(out, '\n');
         man_text(out, row->help);
+        add_known(out, row);
         buf_printf(out, ".\nVariable %s", name);
         if (row->fallback) {
             buf_add_text(out, "; default ");

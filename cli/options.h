@@ -4,7 +4,7 @@
  * overrides it, the last one given wins. This is the only place that reads the environment.
  *
  * To add an option: a field in struct options, a row in options.c that names the commands it is for.
- * To add a command: an id below, a row in main.c, a file cli/NAME.c with its function. */
+ * To add a command: a row of COMMANDS below, and a file cli/NAME.c with its function. */
 #ifndef LUCE_CLI_OPTIONS_H
 #define LUCE_CLI_OPTIONS_H
 
@@ -46,9 +46,23 @@ struct options {
     int n_operands;
 };
 
+/* The commands: id, name, operands, least and most of them, summary. The function is NAME_run, in cli/NAME.c. */
+#define COMMANDS(X)                                                                                                \
+    X(SERVE, serve, "[MODEL]", 0, 1, "answer requests over HTTP: the APIs of OpenAI and Anthropic")                \
+    X(RUN, run, "", 0, 0, "continue a prompt, or answer it with --chat")                                           \
+    X(CHAT, chat, "", 0, 0, "talk with a model in the terminal")                                                   \
+    X(BENCH, bench, "", 0, 0, "measure a model's speed beside the machine's limits")                               \
+    X(PERPLEXITY, perplexity, "", 0, 0, "measure how well a model predicts a text")                                \
+    X(INSPECT, inspect, "FILE", 1, 1, "print what a model file holds")                                             \
+    X(TOKENIZE, tokenize, "[TEXT]", 0, 1, "turn text into token ids, or ids into text")                            \
+    X(DEVICES, devices, "", 0, 0, "list what models can run on here")                                              \
+    X(DOCTOR, doctor, "[OP]", 0, 1, "check a device's kernels against their definitions")
+
 enum command_id {
-    COMMAND_SERVE, COMMAND_RUN, COMMAND_CHAT, COMMAND_BENCH, COMMAND_PERPLEXITY, COMMAND_INSPECT, COMMAND_TOKENIZE,
-    COMMAND_DEVICES, COMMAND_DOCTOR, COMMAND_COUNT
+#define ID(id, name, operands, least, most, summary) COMMAND_##id,
+    COMMANDS(ID)
+#undef ID
+    COMMAND_COUNT
 };
 
 /* One row per command. */
@@ -82,14 +96,9 @@ luce_status output_write(const struct buf *text, luce_error *err);
 luce_status man_write(const char *directory, const struct command *commands, int n, luce_error *err);
 
 /* The commands, each in its file; see struct command. */
-luce_status serve_run(const struct options *o, luce_error *err);
-luce_status run_run(const struct options *o, luce_error *err);
-luce_status chat_run(const struct options *o, luce_error *err);
-luce_status bench_run(const struct options *o, luce_error *err);
-luce_status perplexity_run(const struct options *o, luce_error *err);
-luce_status inspect_run(const struct options *o, luce_error *err);
-luce_status tokenize_run(const struct options *o, luce_error *err);
-luce_status devices_run(const struct options *o, luce_error *err);
-luce_status doctor_run(const struct options *o, luce_error *err);
+#define DECLARE(id, name, operands, least, most, summary) \
+    luce_status name##_run(const struct options *o, luce_error *err);
+COMMANDS(DECLARE)
+#undef DECLARE
 
 #endif

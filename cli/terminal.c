@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 
-enum { TEXT_MAX = 1 << 30, BAR = 30 };
+enum { TEXT_MAX = 1 << 28, BAR = 30 };      /* bytes: a token a byte, and the longest context */
 
 static void catch_one(int signal_number, void (*handler)(int))
 {

@@ -8,7 +8,7 @@
 #include "cli/terminal.h"
 #include "model/vocab_gguf.h"
 
-enum { TEXT_MAX = 1 << 30 };
+enum { TEXT_MAX = 1 << 28 };
 
 static luce_status read_text(const struct options *o, struct buf *out, luce_error *err)
 {

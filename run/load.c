@@ -12,14 +12,13 @@ enum { DEFAULT_CHUNK = 512, LONGEST_CONTEXT = 1 << 28 };
 
 luce_status cache_format(const char *name, uint32_t *out, luce_error *err)
 {
-    static const uint32_t known[] = { Q_F16, Q_BF16, Q_Q8_0, Q_Q4_0 };
     const struct format *f = format_named(name);
-    for (size_t i = 0; f && i < COUNT(known); i++)
-        if (f->id == known[i]) {
+    for (size_t i = 0; f && kv_format(i); i++)
+        if (f == kv_format(i)) {
             *out = f->id;
             return LUCE_OK;
         }
-    return fail(err, LUCE_E_ARG, "cache type '%s'; expected f16, bf16, q8_0 or q4_0", name);
+    return kv_refuse_format("cache type", name, err);
 }
 
 struct bucket bucket_of(int i, int chunk)

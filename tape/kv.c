@@ -2,27 +2,46 @@
  * codes and scales differs. */
 #include "tape/kv.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "base/buf.h"
+#include "base/mem.h"
 #include "quant/blocks.h"
 
 enum { QBLOCK = 32 };
 
+static const struct cached {
+    uint64_t bits;                  /* of an element, scales apart */
+    uint32_t format;
+    bool scales;                    /* a half per 32 elements */
+} formats[] = {
+    { 16, Q_F16, false }, { 16, Q_BF16, false }, { 8, Q_Q8_0, true }, { 4, Q_Q4_0, true },
+};
+
+const struct format *kv_format(size_t i)
+{
+    return i < COUNT(formats) ? format_find(formats[i].format) : NULL;
+}
+
+static const struct cached *find(uint32_t format)
+{
+    for (size_t i = 0; i < COUNT(formats); i++)
+        if (formats[i].format == format) return &formats[i];
+    return NULL;
+}
+
 /* Bytes of `dim` elements, 0 for what is not a cache format. */
 uint64_t kv_row_bytes(uint32_t format, int dim)
 {
-    switch (format) {
-    case Q_F16:
-    case Q_BF16: return (uint64_t)dim * 2;
-    case Q_Q8_0: return (uint64_t)dim;
-    case Q_Q4_0: return (uint64_t)dim / 2;
-    default: return 0;
-    }
+    const struct cached *c = find(format);
+    return c ? (uint64_t)dim * c->bits / 8 : 0;
 }
 
 static bool has_scales(uint32_t format)
 {
-    return format == Q_Q8_0 || format == Q_Q4_0;
+    const struct cached *c = find(format);
+    return c && c->scales;
 }
 
 uint64_t kv_scales_at(uint32_t format, int dim)
@@ -56,12 +75,22 @@ luce_status kv_layout_add(struct kv_layout *l, int kv_heads, int k_dim, int v_di
     return LUCE_OK;
 }
 
+luce_status kv_refuse_format(const char *what, const char *name, luce_error *err)
+{
+    struct buf known = { 0 };
+    for (size_t i = 0; i < COUNT(formats); i++) buf_printf(&known, "%s%s", i ? ", " : "", kv_format(i)->name);
+    luce_status st = fail(err, LUCE_E_ARG, "%s '%.40s' is not for the cache; known: %s", what, name,
+                          buf_text(&known));
+    buf_drop(&known);
+    return st;
+}
+
 static luce_status check_format(uint32_t format, const char *what, int layer, int dim, luce_error *err)
 {
     const struct format *f = format_find(format);
-    if (!f || !kv_row_bytes(format, 1 << 6))
-        return fail(err, LUCE_E_ARG, "%s format '%s' is not a cache format; known: f16, bf16, q8_0, q4_0",
-                    what, f ? f->name : "?");
+    char asked[40];
+    snprintf(asked, sizeof asked, "%s format", what);
+    if (!find(format)) return kv_refuse_format(asked, f ? f->name : "?", err);
     if (has_scales(format) && dim % QBLOCK)
         return fail(err, LUCE_E_ARG, "%s format '%s' needs heads of a multiple of %d, those of layer %d have "
                     "%d; use f16", what, f->name, QBLOCK, layer, dim);

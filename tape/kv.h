@@ -12,6 +12,7 @@
 #define LUCE_TAPE_KV_H
 
 #include "base/error.h"
+#include "quant/quant.h"
 #include "tape/step.h"
 
 enum { KV_MAX_KINDS = 4, KV_MAX_LAYERS = 512 };
@@ -34,6 +35,11 @@ struct kv_layout {
     struct kv_layer layer[KV_MAX_LAYERS];
     struct kv_kind  kind[KV_MAX_KINDS];
 };
+
+/* Row i of the formats that keys and values may have, NULL past the end. */
+const struct format *kv_format(size_t i);
+/* LUCE_E_ARG: `what` (a cache type) may not be `name`; lists what it may be. */
+luce_status kv_refuse_format(const char *what, const char *name, luce_error *err);
 
 /* Adds a layer with the given heads and window (a kind per distinct window); formats come later. */
 luce_status kv_layout_add(struct kv_layout *l, int kv_heads, int k_dim, int v_dim, int window,

@@ -39,8 +39,13 @@ class RealModel(unittest.TestCase):
         luce = os.path.join(BUILD, "luce")
         empty = os.path.join(BUILD, "empty.jinja")
         open(empty, "w").close()
+        broken = os.path.join(BUILD, "broken.jinja")
+        with open(broken, "w") as file:
+            file.write("{{ bos_token }}\n  {% if x %}\n{{ 'a' + }}{% endif %}")
         for args, status, says in (
-                (["serve"], 2, "no model"), (["serve", MODEL, "--chat-template-file", empty, "-c", "512"], 2, "line 1, column 1"),
+                (["serve"], 2, "no model"), (["serve", MODEL, "--chat-template-file", empty, "-c", "512"], 1, "line 1, column 1"),
+                (["serve", MODEL, "--chat-template-file", broken, "-c", "512"], 1, broken + ": line 3, column 10"),
+                (["serve", MODEL, "--chat-template-file", "/nothing.jinja", "-c", "512"], 1, "/nothing.jinja"),
                 (["serve", MODEL, "--tls-cert", "x"], 2, "belong together"), (["serve", MODEL, "--api-key", ""], 2, "empty"),
                 (["serve", MODEL, "-c", "512", "--host", "256.1.1.1"], 2, "--host"), (["serve", "/nothing.gguf"], 1, "nothing.gguf"),
                 (["serve", MODEL, "--unknown"], 2, "--help")):
