@@ -48,7 +48,7 @@ static const char *cache_type_name(int i)
 #define AT(field) offsetof(struct options, field)
 #define SAMPLES (FOR(RUN) | FOR(CHAT))
 #define LOADS (SAMPLES | FOR(BENCH) | FOR(PERPLEXITY) | FOR(INSPECT) | FOR(SERVE))
-#define SPECULATES (SAMPLES | FOR(BENCH))
+#define SPECULATES (SAMPLES | FOR(BENCH) | FOR(SERVE))
 enum { MOST = 1000000000 };         /* what a request takes */
 static const struct option table[] = {
     { "model", 'm', OPT_TEXT, AT(model), NULL, "FILE", 0, 0,

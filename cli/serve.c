@@ -25,7 +25,7 @@ static bool is_loopback(const char *host)
 static struct server_params params_of(const struct options *o, const char *path)
 {
     return (struct server_params){
-        .name = o->model_name, .path = path, .template_file = o->chat_template_file, .queue = (int)o->queue,
+        .name = o->model_name, .path = path, .draft_path = o->draft, .template_file = o->chat_template_file, .queue = (int)o->queue,
             .max_tokens = o->default_max_tokens,
         .temperature = o->temperature, .top_p = o->top_p, .top_k = o->top_k, .stream_usage = o->stream_usage,
         .http = { .host = o->host, .port = (int)o->port, .cert = o->tls_cert, .key = o->tls_key, .cors = !o->no_cors,

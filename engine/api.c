@@ -113,7 +113,8 @@ luce_model_info luce_model_describe(const luce_model *m)
     struct load_plan plan = runner_load_plan(m->runner);
     return (luce_model_info){
         .architecture = model->family->arch, .device = m->device_info.id,
-        .device_name = m->device_info.name, .drafter = speculator_name(m->speculator), .vocabulary = model->c.vocab,
+        .device_name = m->device_info.name, .drafter = speculator_name(m->speculator),
+        .speculates = m->speculator != NULL, .vocabulary = model->c.vocab,
             .context = plan.context,
         .sequences = cache_slots(runner_cache(m->runner)), .trained_context = m->trained_context,
         .has_text = m->vocab != NULL, .chat_template = m->chat_template.at,

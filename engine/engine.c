@@ -77,6 +77,8 @@ static void finish(luce_engine *e, struct luce_ticket *t)
     pthread_mutex_lock(&e->lock);
     e->stats.generated_tokens += result.n_tokens;
     if (result.n_tokens) e->stats.prompt_tokens += result.n_prompt;
+    e->stats.drafted_tokens += result.speculation.n_drafted;
+    e->stats.accepted_tokens += result.speculation.n_accepted;
     e->stats.failed += result.status != LUCE_OK;
     e->stats.cancelled += result.finish == LUCE_FINISH_CANCELLED;
     e->stats.finished += result.status == LUCE_OK && result.finish != LUCE_FINISH_CANCELLED;

@@ -71,6 +71,7 @@ void luce_model_close(luce_model *m);           /* NULL is fine; after its sessi
 typedef struct {
     const char *architecture, *device, *device_name;
     const char *drafter;        /* "none" without one */
+    bool speculates;            /* there is one */
     int vocabulary, context, sequences;
     int trained_context;        /* what the model was made for */
     bool has_text;              /* false for synthetic models: token ids only */
@@ -257,6 +258,7 @@ typedef struct {
     int sequences, queue;
     bool lost;                  /* the device failed: every request fails until the process starts anew */
     uint64_t steps, prompt_tokens, generated_tokens, finished, failed, cancelled;
+    uint64_t drafted_tokens, accepted_tokens;               /* guessed, and right */
     int pages, free_pages;      /* of the cache's first kind of layers */
 } luce_engine_stats;
 luce_engine_stats luce_engine_count(luce_engine *e);

@@ -116,7 +116,7 @@ static void put_settings(struct json *j, const struct server *s)
     json_key(j, "capabilities");
     json_open_object(j);
     put_bool(j, "reasoning_supported", true);
-    put_bool(j, "speculative_supported", false);
+    put_bool(j, "speculative_supported", s->info.speculates);
     put_bool(j, "tools_supported", true);
     put_bool(j, "image_input_supported", false);
     json_close(j);
@@ -141,7 +141,7 @@ bool props_get(struct server *s, struct exchange *x, struct refusal *why)
     json_key(&j, "model");
     json_open_object(&j);
     put_text(&j, "arch", m->architecture);
-    put_text(&j, "draft_path", NULL);
+    put_text(&j, "draft_path", x->trusted ? s->params->draft_path : NULL);
     put_int(&j, "context", m->context);
     put_int(&j, "trained_context", m->trained_context);
     put_int(&j, "vocabulary", m->vocabulary);
@@ -158,7 +158,12 @@ bool props_get(struct server *s, struct exchange *x, struct refusal *why)
     put_int(&j, "cache_bytes", (int64_t)m->cache_bytes);
     put_int(&j, "scratch_bytes", (int64_t)m->scratch_bytes);
     json_close(&j);
-    put_text(&j, "speculative_mode", "off");
+    put_text(&j, "speculative_mode", m->speculates ? m->drafter : "off");
+    json_key(&j, "speculative");
+    json_open_object(&j);
+    put_bool(&j, "enabled", m->speculates);
+    put_text(&j, "drafter", m->drafter);
+    json_close(&j);
     put_int(&j, "waiting", n.waiting);
     put_int(&j, "queue_limit", n.queue);
     put_int(&j, "sequences", n.sequences);
@@ -235,6 +240,8 @@ bool metrics_get(struct server *s, struct exchange *x, struct refusal *why)
         { "luce_requests_cancelled_total", "counter", "requests that were cancelled", n.cancelled },
         { "luce_prompt_tokens_total", "counter", "tokens of prompts", n.prompt_tokens },
         { "luce_generated_tokens_total", "counter", "tokens that were generated", n.generated_tokens },
+        { "luce_drafted_tokens_total", "counter", "tokens that were guessed", n.drafted_tokens },
+        { "luce_accepted_tokens_total", "counter", "guessed tokens that were right", n.accepted_tokens },
         { "luce_steps_total", "counter", "steps of the engine", n.steps },
         { "luce_running", "gauge", "requests with a sequence", (unsigned long long)n.running },
         { "luce_waiting", "gauge", "requests in the queue", (unsigned long long)n.waiting },

@@ -208,6 +208,36 @@ static bool read_sampling(struct ask *a, const struct server *s, struct refusal 
     return read_bias(a, why);
 }
 
+/* "on", "off" or a number of guessed tokens; false: neither. */
+static bool draft_word(const char *word, int *draft)
+{
+    char *end;
+    long n = strtol(word, &end, 10);
+    bool number = end != word && !*end && n >= 0 && n <= ASK_DRAFT;
+    if (number) *draft = n ? (int)n : -1;
+    else if (!strcmp(word, "on") || !strcmp(word, "true")) *draft = 0;
+    else if (!strcmp(word, "off") || !strcmp(word, "false")) *draft = -1;
+    else return false;
+    return true;
+}
+
+/* How far this request is guessed ahead: the field, else the header. */
+static bool read_draft(struct ask *a, struct refusal *why)
+{
+    const json_t *v = json_object_get(a->body, "speculative");
+    const char *word = json_is_string(v) ? json_string_value(v) : a->draft_header;
+    char number[32];
+    if (json_is_boolean(v)) word = json_is_true(v) ? "on" : "off";
+    if (json_is_integer(v)) {
+        snprintf(number, sizeof number, "%lld", (long long)json_integer_value(v));
+        word = number;
+    }
+    if (!word && (!v || json_is_null(v))) return true;
+    if (word && draft_word(word, &a->draft)) return true;
+    return refuse(why, 400, NULL, "speculative", "speculative is '%.40s'; expected on, off or a number of guessed "
+                  "tokens, 0 to %d", word ? word : kind_of(v), ASK_DRAFT);
+}
+
 /* What would need a grammar is refused, never ignored. */
 static bool check_constraints(struct ask *a, struct refusal *why)
 {
@@ -259,7 +289,7 @@ bool ask_common(struct ask *a, const struct server *s, struct refusal *why)
         return false;
     a->choices = (int)n;
     a->one_call = !parallel;
-    return read_sampling(a, s, why) && add_stops(a, "stop", why) && add_stops(a, "stop_sequences", why) &&
+    return read_sampling(a, s, why) && read_draft(a, why) && add_stops(a, "stop", why) && add_stops(a, "stop_sequences", why) &&
            check_constraints(a, why);
 }
 

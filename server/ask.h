@@ -29,7 +29,8 @@ struct prompt {                     /* ids; owned */
     size_t n;
 };
 
-enum { ASK_STOPS = 64, ASK_CHOICES = 128, ASK_BIAS = 1024, ASK_TOP_LOGPROBS = 20, JSON_NESTING = 100 };
+enum { ASK_STOPS = 64, ASK_CHOICES = 128, ASK_BIAS = 1024, ASK_TOP_LOGPROBS = 20, ASK_DRAFT = 63,
+       JSON_NESTING = 100 };
 struct ask {
     json_t *body;                   /* owned; texts below are borrowed from it */
     bool chat;                      /* messages, to be put in the model's form; else prompts as they are */
@@ -49,6 +50,8 @@ struct ask {
     int n_stop;
     bool logprobs;
     int top_logprobs;
+    int draft;                      /* as luce_request.draft */
+    const char *draft_header;       /* what the header says of it, or NULL; borrowed */
     bool one_call;                  /* parallel_tool_calls: false */
     bool store;                     /* Responses: keep it for previous_response_id */
     bool thinks_when_asked;         /* reasoning is off unless the request turns it on */

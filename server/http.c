@@ -162,6 +162,8 @@ static struct connection *connection_new(struct http *h, struct MHD_Connection *
     const char *accept = MHD_lookup_connection_value(m, MHD_HEADER_KIND, "Accept");
     c->exchange = (struct exchange){ .method = method, .path = c->path, .connection = c, .status = 200,
                                      .type = "application/json",
+                                     .speculative = MHD_lookup_connection_value(m, MHD_HEADER_KIND,
+                                                                                "Luce-Speculative"),
                                      .wants_html = accept && strstr(accept, "text/html"),
                                      .has_client_version = MHD_lookup_connection_value(
                                          m, MHD_GET_ARGUMENT_KIND, "client_version") != NULL };

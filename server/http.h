@@ -29,6 +29,7 @@ struct exchange {
     bool trusted;                   /* it has the key, or there is none and the client is local */
     bool wants_html;
     bool has_client_version;        /* in the query */
+    const char *speculative;        /* the header Luce-Speculative, or NULL */
     struct connection *connection;  /* for http_wake and http_wait */
 
     /* The reply, filled by the handler: status, type, and either text or a source. */

@@ -104,6 +104,7 @@ static void on_done(void *user, luce_result *r)
     c->prompt_seconds = r->prompt_seconds;
     c->decode_seconds = r->decode_seconds;
     c->seed = r->seed;
+    c->speculation = r->speculation;
     c->n_generated = (int)r->n_tokens;
     if (j->connection) http_wake(j->connection);
     release(j, 1);
@@ -119,6 +120,10 @@ struct usage job_usage(const struct job *j)
         if (!c->over) continue;
         u.generated += c->n_generated;
         u.reasoning += c->n_reasoning;
+        u.steps += (int64_t)c->speculation.n_steps;
+        u.drafted += (int64_t)c->speculation.n_drafted;
+        u.accepted += (int64_t)c->speculation.n_accepted;
+        u.declined += (int64_t)c->speculation.n_declined;
         if (i == 0) u.cached = (int64_t)c->n_reused;
         if (c->prompt_seconds * 1e3 > u.prompt_ms) u.prompt_ms = c->prompt_seconds * 1e3;
         if (c->decode_seconds * 1e3 > u.decode_ms) u.decode_ms = c->decode_seconds * 1e3;
@@ -381,6 +386,7 @@ static bool make_requests(struct job *j, luce_request *requests, struct refusal 
                                       .max_tokens = max_tokens, .stop = a->stop, .n_stop = a->n_stop,
                                       .show_special = splitter_wants_special(c->splitter), .on_text = on_text,
                                       .on_token = on_token, .logprobs = a->logprobs, .top_logprobs = a->top_logprobs,
+                                      .draft = a->draft,
                                       .user = c };
         requests[i].sampling.seed += (uint64_t)(i % a->choices);
     }

@@ -46,6 +46,7 @@ struct choice {
     size_t n_reused;
     double prompt_seconds, decode_seconds;
     uint64_t seed;
+    luce_speculation speculation;
     int n_generated;                /* tokens, the end token included */
     /* The printing side. */
     int index, prompt;
@@ -64,6 +65,7 @@ struct choice {
 
 struct usage {
     int64_t prompt, cached, generated, reasoning;
+    int64_t steps, drafted, accepted, declined;     /* as luce_speculation */
     double prompt_ms, decode_ms;
 };
 

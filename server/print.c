@@ -64,8 +64,8 @@ static double tenth(double x)
 void put_timings(struct json *j, const struct job *job)
 {
     struct usage u = job_usage(job);
-    put_number(j, "accept_rate", 0);
-    put_bool(j, "spec_decode_ran", false);
+    put_number(j, "accept_rate", u.drafted ? round((double)u.accepted * 1e3 / (double)u.drafted) / 1e3 : 0);
+    put_bool(j, "spec_decode_ran", u.drafted > 0);
     json_key(j, "timings");
     json_open_object(j);
     put_number(j, "prefill_ms", tenth(u.prompt_ms));
@@ -76,6 +76,10 @@ void put_timings(struct json *j, const struct job *job)
     put_int(j, "prefilled_tokens", u.prompt - u.cached);
     put_int(j, "effective_prompt_tokens", u.prompt);
     put_bool(j, "agent_turn_cache_hit", false);
+    put_int(j, "draft_tokens", u.drafted);
+    put_int(j, "accepted_draft_tokens", u.accepted);
+    put_int(j, "decode_steps", u.steps);
+    put_int(j, "declined_steps", u.declined);
     json_close(j);
 }
 

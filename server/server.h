@@ -10,6 +10,7 @@
 struct server_params {
     const char *name;               /* of the model, in replies */
     const char *path;               /* of its file, for /props */
+    const char *draft_path;         /* of the drafter's file, or NULL; likewise */
     int queue;                      /* requests that may wait */
     int64_t max_tokens;             /* when a request does not say; 0: what the context leaves */
     double temperature, top_p;      /* likewise */

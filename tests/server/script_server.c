@@ -5,10 +5,10 @@
  *
  * SCRIPTS.json: {"context": N, "sequences": N, "queue": N, "keys": [...], "keep_alive_ms": N, "template": "...",
  *   "scripts": {NAME: {"pieces": [HEX, ...], "pace_ms": N, "prefill_us": N, "nan_at": N, "flat": true,
- *   "endless": true}}}
+ *   "endless": true, "right": X}}, "drafter": NAME}
  * A request whose prompt holds [[NAME]] gets one piece per token, then the end. pace_ms: sleep before each
  * token; prefill_us: before each row of a prompt; flat: all tokens are equally likely; endless: the last
- * piece comes again and again. */
+ * piece comes again and again; right: of each guess of the drafter "scripted" so many tokens are right. */
 #define _GNU_SOURCE
 #include <jansson.h>
 #include <math.h>
@@ -30,6 +30,7 @@ struct play {
     int32_t name, *token;
     int n, pace_ms, prefill_us, nan_at;
     bool flat, endless;
+    double right;
 };
 
 static const char chatml[] =
@@ -70,11 +71,22 @@ static void before_step(void *context, enum step_class class, int n_rows)
     nap_us(pace * 1000L + prefill * n_rows);
 }
 
+/* Tells the drafter "scripted" what this request will say. */
+static void tell_drafter(const struct request *r, const struct play *play)
+{
+    const struct scheduler *s = &the_model->scheduler;
+    for (int i = 0; i < s->n_active; i++)
+        if (s->active[i] == r)
+            s->active[i]->script = (struct script){ .tokens = play->token, .n = play->n + 1,
+                                                    .from = r->n_before + r->n_prompt, .right = play->right };
+}
+
 static bool write_logits(void *context, const struct request *r, float *logits)
 {
     const struct play *s = script_of(r);
     int vocab = *(int *)context, at = r->n_ids - r->n_before - r->n_prompt;
     if (!s || s->flat) return false;
+    if (at == 0) tell_drafter(r, s);
     for (int i = 0; i < vocab; i++) logits[i] = -20;
     if (s->endless && at >= s->n) at = s->n - 1;
     logits[at < s->n ? s->token[at] : end_id] = 20;
@@ -122,9 +134,11 @@ static void add_scripts(struct toy *toy, json_t *all)
         json_t *pieces = json_object_get(one, "pieces");
         *s = (struct play){ .pace_ms = (int)number(one, "pace_ms", 0), .prefill_us = (int)number(one, "prefill_us", 0),
                               .nan_at = (int)number(one, "nan_at", 0), .flat = json_is_true(json_object_get(one, "flat")),
-                              .endless = json_is_true(json_object_get(one, "endless")) };
+                              .endless = json_is_true(json_object_get(one, "endless")),
+                              .right = json_number_value(json_object_get(one, "right")) };
         s->token = calloc(json_array_size(pieces) + 1, sizeof *s->token);
         json_array_foreach(pieces, i, piece) s->token[s->n++] = piece_id(toy, json_string_value(piece));
+        s->token[s->n] = end_id;
         s->name = toy_token(toy, (struct str){ mark.data, mark.len }, TOKEN_USER_DEFINED, 0);
         buf_drop(&mark);
     }
@@ -187,7 +201,8 @@ static luce_status serve(const char *path, const json_t *all, luce_error *err)
         .http = { .host = "127.0.0.1", .cors = true, .keys = keys, .n_keys = n_keys, .body_bytes = 8 << 20,
                   .keep_alive_ms = (int)number(all, "keep_alive_ms", 4000) } };
     luce_model_params model = { .path = path, .device = "cpu", .threads = 1, .chunk = 128,
-                                .sequences = (int)number(all, "sequences", 4) };
+                                .sequences = (int)number(all, "sequences", 4),
+                                .drafter = json_string_value(json_object_get(all, "drafter")) };
     sigset_t wanted;
     sigemptyset(&wanted);
     sigaddset(&wanted, SIGTERM);

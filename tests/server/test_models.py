@@ -16,24 +16,49 @@ PROMPTS = ["Why is the sky blue?", "Write a story about a fox.", "List ten colou
 
 @unittest.skipUnless(os.path.exists(MODEL), "no models (make models)")
 class RealModel(unittest.TestCase):
-    def ask(self, port, prompt, n=16):
+    def post(self, port, path, body, headers=None):
         c = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-        c.request("POST", "/v1/chat/completions", json.dumps({"messages": [{"role": "user", "content": prompt}], "max_tokens": n}))
+        c.request("POST", path, json.dumps(body), headers or {})
         r = json.loads(c.getresponse().read())
         c.close()
-        return r["choices"][0]["message"]["content"]
+        return r
+
+    def ask(self, port, prompt, n=16, **fields):
+        return self.post(port, "/v1/chat/completions", dict(
+            {"messages": [{"role": "user", "content": prompt}], "max_tokens": n}, **fields))["choices"][0]["message"]["content"]
+
+    def start(self, *options):
+        p = subprocess.Popen([os.path.join(BUILD, "luce"), "serve", MODEL, "--port", "0", "-c", "1024"] + list(options),
+                             stderr=subprocess.PIPE, text=True)
+        return p, int(re.search(r":(\d+)$", p.stderr.readline()).group(1))
+
+    def stop(self, p):
+        p.send_signal(signal.SIGTERM)
+        self.assertEqual(p.wait(10), 0)
+        p.stderr.close()
 
     def test_many_at_once_equal_each_alone(self):
-        p = subprocess.Popen([os.path.join(BUILD, "luce"), "serve", MODEL, "--port", "0", "-c", "1024", "--max-concurrency", "6"],
-                             stderr=subprocess.PIPE, text=True)
-        port = int(re.search(r":(\d+)$", p.stderr.readline()).group(1))
+        p, port = self.start("--max-concurrency", "6")
         alone = [self.ask(port, q) for q in PROMPTS]
         for k in (2, 5, 16):
             got = in_parallel([lambda i=i: self.ask(port, PROMPTS[i % 8]) for i in range(k)])
             self.assertEqual(got, [alone[i % 8] for i in range(k)])
-        p.send_signal(signal.SIGTERM)
-        self.assertEqual(p.wait(10), 0)
-        p.stderr.close()
+        self.stop(p)
+
+    def test_guesses_of_any_number_leave_the_text_as_it_is(self):
+        prompt = "Repeat this list three times: red, green, blue, red, green, blue, red, green, blue."
+        for options in (["--spec", "ngram", "--draft-max", "15"], ["--draft", MODEL, "--draft-max", "7"]):
+            p, port = self.start(*options)
+            plain = self.ask(port, prompt, 40, speculative=False)
+            for width in (1, 2, 3, 7, 15):
+                self.assertEqual(self.ask(port, prompt, 40, speculative=width), plain)
+            self.assertEqual(self.ask(port, prompt, 40), plain)
+            sampled = [self.ask(port, prompt, 24, temperature=1.5, seed=1, repetition_penalty=1.3, speculative=w) for w in ("off", 5)]
+            self.assertEqual(sampled[0], sampled[1])
+            r = self.post(port, "/v1/completions", {"prompt": "1 2 3 1 2 3 1 2 3", "max_tokens": 20, "speculative": 3})
+            self.assertTrue(r["usage"]["spec_decode_ran"])
+            self.assertGreater(r["usage"]["accept_rate"], 0)
+            self.stop(p)
 
     def test_the_command_line(self):
         luce = os.path.join(BUILD, "luce")
