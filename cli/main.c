@@ -44,7 +44,9 @@ static luce_status run_command(enum command_id id, int n, char **args, luce_erro
     }
     struct options o;
     luce_status st = options_parse(&o, id, &commands[id], n, args, err);
-    return st ? st : commands[id].run(&o, err);
+    if (!st) st = commands[id].run(&o, err);
+    options_drop(&o);
+    return st;
 }
 
 static luce_status dispatch(int argc, char **argv, luce_error *err)

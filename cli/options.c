@@ -1,4 +1,5 @@
 /* cli/options.c - see options.h. */
+#define _POSIX_C_SOURCE 200809L
 #include "cli/options.h"
 
 #include <errno.h>
@@ -7,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "quant/quant.h"
 #include "spec/drafter.h"
@@ -158,8 +160,31 @@ static const struct option table[] = {
     { "queue", 0, OPT_INT, AT(queue), "32", "N", 0, 100000, FOR(SERVE), "requests that may wait; more get status 429" },
     { "max-body-mib", 0, OPT_INT, AT(max_body_mib), "64", "N", 1, 1024, FOR(SERVE), "largest body of a request" },
     { "keep-alive", 0, OPT_INT, AT(keep_alive), "4", "SECONDS", 1, 60, FOR(SERVE), "longest silence in a stream" },
-    { "stream-usage", 0, OPT_FLAG, AT(stream_usage), NULL, NULL, 0, 0, FOR(SERVE),
-      "end every stream with its usage, also when the request does not ask" },
+    { "stream-usage", 0, OPT_TEXT, AT(stream_usage), "asked", "always|asked", 0, 0, FOR(SERVE),
+      "end every stream with its usage, or those whose request asks for it" },
+    { "kv-pool-tokens", 0, OPT_INT, AT(kv_pool_tokens), "0", "N", 0, INT64_C(1) << 40, FOR(SERVE),
+      "positions in the cache for all requests together; 0: the context for each, or what fits" },
+    { "admission-coalesce-ms", 0, OPT_INT, AT(admission_coalesce_ms), "0", "N", 0, 1000, FOR(SERVE),
+      "an idle server waits so long after the first request, for others to begin with it" },
+    { "thinking", 0, OPT_TEXT, AT(thinking), "template", "template|on|off", 0, 0, FOR(SERVE),
+      "reasoning of requests that do not say" },
+    { "think-max-tokens", 0, OPT_INT, AT(think_max_tokens), "0", "N", 0, INT32_MAX, FOR(SERVE),
+      "end reasoning after N tokens, whatever a request allows; 0: no bound" },
+    { "hard-limit-reply-budget", 0, OPT_INT, AT(hard_limit_reply_budget), "4096", "N", 0, INT32_MAX, FOR(SERVE),
+      "tokens that bounded reasoning leaves to the answer, at most half of them; 0: none" },
+    { "reasoning-effort-low", 0, OPT_INT, AT(effort[0]), "0", "N", 0, INT32_MAX, FOR(SERVE),
+      "tokens of reasoning at this effort; 0: an eighth of what --default-max-tokens leaves" },
+    { "reasoning-effort-medium", 0, OPT_INT, AT(effort[1]), "0", "N", 0, INT32_MAX, FOR(SERVE), "likewise; 0: half" },
+    { "reasoning-effort-high", 0, OPT_INT, AT(effort[2]), "0", "N", 0, INT32_MAX, FOR(SERVE), "likewise; 0: all" },
+    { "reasoning-effort-x-high", 0, OPT_INT, AT(effort[3]), "0", "N", 0, INT32_MAX, FOR(SERVE), "likewise; 0: all" },
+    { "reasoning-effort-max", 0, OPT_INT, AT(effort[4]), "0", "N", 0, INT32_MAX, FOR(SERVE), "likewise; 0: all" },
+    { "pooling", 0, OPT_TEXT, AT(pooling), "mean", "mean|last", 0, 0, FOR(SERVE),
+      "embeddings: the mean over all tokens, or the last token's" },
+    { "paged-attention", 0, OPT_FLAG, AT(paged_attention), "yes", NULL, 0, 0, FOR(SERVE),
+      "the cache is always in pages; 'no' is refused" },
+    { "list-devices", 0, OPT_FLAG, AT(list_devices), NULL, NULL, 0, 0, FOR(SERVE), "print the devices and end" },
+    { "config", 0, OPT_TEXT, AT(config), NULL, "FILE", 0, 0, FOR(SERVE),
+      "read options from this file: lines of NAME: VALUE, # comments" },
 };
 
 /* Options whose value names a row of another table: row i's name, NULL past the end. */
@@ -189,11 +214,25 @@ static const struct rule {
     { FOR(TOKENIZE), EXCLUDES, "pieces", { "decode" } },
     { FOR(TOKENIZE), EXCLUDES, "bos", { "decode" } },
 };
-enum { N_OPTIONS = sizeof table / sizeof *table, NAME_MAX_BYTES = 64, DIGITS = 16 };
+enum { N_OPTIONS = sizeof table / sizeof *table, NAME_MAX_BYTES = 64, DIGITS = 16,
+       CONFIG_MOST_BYTES = 1 << 20 };
 
-static void variable_name(const struct option *row, char out[NAME_MAX_BYTES])
+/* Other names of an option, which give way to its own. */
+static const struct { const char *name, *is; } aliases[] = {
+    { "max-ctx", "context" }, { "target-device", "device" }, { "target", "model" }, { "routing-queue-limit", "queue" },
+    { "max-tokens", "default-max-tokens" }, { "think-max", "think-max-tokens" }, { "ddtree-budget", "draft-max" },
+    { "budget", "draft-max" }, { "verify-width", "draft-block-size" }, { "kv-k", "cache-type-k" },
+    { "kv-v", "cache-type-v" },
+};
+
+/* Words that stand for a value. */
+static const struct { const char *option, *word, *value; } spoken[] = {
+    { "context", "auto", "0" }, { "kv-pool-tokens", "auto", "0" }, { "chunk", "auto", "0" }, { "threads", "auto", "0" },
+};
+
+static void variable_name(const char *option, char out[NAME_MAX_BYTES])
 {
-    int n = snprintf(out, NAME_MAX_BYTES, "LUCE_%s", row->name);
+    int n = snprintf(out, NAME_MAX_BYTES, "LUCE_%s", option);
     for (int i = 5; i < n && i < NAME_MAX_BYTES; i++)
         out[i] = out[i] == '-' ? '_' : out[i] >= 'a' && out[i] <= 'z' ? (char)(out[i] - 32) : out[i];
 }
@@ -248,6 +287,17 @@ static luce_status set_number(const struct option *row, void *field, const char 
                 whole ? "whole " : "", DIGITS, row->min, DIGITS, row->max);
 }
 
+/* Whether `text` is one of the words in "a|b|c". */
+static bool is_one_of(const char *choices, const char *text)
+{
+    size_t n = strlen(text);
+    for (const char *at = choices; at; at = strchr(at, '|')) {
+        at += *at == '|';
+        if (strcspn(at, "|") == n && !memcmp(at, text, n)) return true;
+    }
+    return false;
+}
+
 /* `from` is what the user wrote: the flag or the variable. */
 static luce_status set(struct options *o, const struct option *row, const char *from, const char *text,
                        luce_error *err)
@@ -257,11 +307,15 @@ static luce_status set(struct options *o, const struct option *row, const char *
     if (!*text && row->type != OPT_TEXTS)
         return fail(err, LUCE_E_ARG, "%s: the value is empty; expected %s", from,
                     row->value ? row->value : "yes or no");
+    for (size_t i = 0; i < sizeof spoken / sizeof *spoken; i++)
+        if (!strcmp(spoken[i].option, row->name) && !strcmp(spoken[i].word, text)) text = spoken[i].value;
     switch (row->type) {
     case OPT_FLAG:
         if (parse_flag(text, field)) return LUCE_OK;
         return fail(err, LUCE_E_ARG, "%s: '%s' is not yes or no", from, text);
     case OPT_TEXT:
+        if (row->value && strchr(row->value, '|') && !is_one_of(row->value, text))
+            return fail(err, LUCE_E_ARG, "%s: '%s' is not one of %s", from, text, row->value);
         *(const char **)field = text;
         return LUCE_OK;
     case OPT_TEXTS:
@@ -276,42 +330,41 @@ static luce_status set(struct options *o, const struct option *row, const char *
     return LUCE_OK;
 }
 
-static luce_status set_defaults(struct options *o, enum command_id id, luce_error *err)
+/* The variable of this name, if it is set and not empty, into the row's field. */
+static luce_status set_from_variable(struct options *o, const struct option *row, const char *option, luce_error *err)
 {
-    *o = (struct options){ 0 };
-    for (int i = 0; i < N_OPTIONS; i++) {
-        const struct option *row = &table[i];
-        if (!(row->commands >> id & 1)) continue;
-        char name[NAME_MAX_BYTES];
-        variable_name(row, name);
-        luce_status st = row->fallback ? set(o, row, row->name, row->fallback, err) : LUCE_OK;
-        const char *value = getenv(name);
-        if (!st && value && *value) st = set(o, row, name, value, err);
-        if (st) return st;
-    }
-    return LUCE_OK;
+    char name[NAME_MAX_BYTES];
+    variable_name(option, name);
+    const char *value = getenv(name);
+    return value && *value ? set(o, row, name, value, err) : LUCE_OK;
 }
 
-/* The row that `arg` (its first len bytes: without "=VALUE") names, or NULL. */
-static const struct option *find(enum command_id id, const char *arg, size_t len)
+/* The row of this name (its first len bytes); *own: not by one of its other names. */
+static const struct option *find_name(enum command_id id, const char *name, size_t len, bool *own)
 {
-    for (int i = 0; i < N_OPTIONS; i++) {
-        const struct option *row = &table[i];
-        bool hit = arg[1] == '-' ? strlen(row->name) == len - 2 && !memcmp(row->name, arg + 2, len - 2)
-                                 : len == 2 && row->letter && arg[1] == row->letter;
-        if (hit && (row->commands >> id & 1)) return row;
-    }
+    *own = true;
+    for (int i = 0; i < N_OPTIONS; i++)
+        if ((table[i].commands >> id & 1) && strlen(table[i].name) == len && !memcmp(table[i].name, name, len))
+            return &table[i];
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (strlen(aliases[i].name) == len && !memcmp(aliases[i].name, name, len)) {
+            const struct option *row = find_name(id, aliases[i].is, strlen(aliases[i].is), own);
+            *own = false;
+            return row;
+        }
     return NULL;
 }
 
-/* Whether flag or variable have set an option. */
-static bool is_set(const struct options *o, const struct option *row, const bool *given)
+/* How the command line named an option: its own name outweighs its other names. */
+enum given { NOT_GIVEN, BY_ALIAS, BY_NAME };
+
+/* Whether an option says something other than its default. */
+static bool is_set(const struct options *o, const struct option *row)
 {
-    char name[NAME_MAX_BYTES];
-    if (row->type == OPT_FLAG) return *(const bool *)((const char *)o + row->at);
-    variable_name(row, name);
-    const char *value = getenv(name);
-    return given[row - table] || (value && *value);
+    const void *field = (const char *)o + row->at;
+    if (row->type == OPT_FLAG) return *(const bool *)field;
+    const char *text = *(const char *const *)field;
+    return text && (!row->fallback || strcmp(text, row->fallback) != 0);
 }
 
 static const struct option *named(const char *name)
@@ -321,14 +374,14 @@ static const struct option *named(const char *name)
     return &table[i];
 }
 
-static luce_status check_rules(const struct options *o, enum command_id id, const bool *given, luce_error *err)
+static luce_status check_rules(const struct options *o, enum command_id id, const enum given *given, luce_error *err)
 {
     for (size_t r = 0; r < COUNT(rules); r++) {
         const struct rule *rule = &rules[r];
         const struct option *row = named(rule->name);
-        bool wanted = given[row - table] && is_set(o, row, given), any = false;
-        if (!(rule->commands >> id & 1) || !wanted) continue;
-        for (int i = 0; i < 4 && rule->others[i]; i++) any = any || is_set(o, named(rule->others[i]), given);
+        bool any = false;
+        if (!(rule->commands >> id & 1) || !given[row - table] || (row->type == OPT_FLAG && !is_set(o, row))) continue;
+        for (int i = 0; i < 4 && rule->others[i]; i++) any = any || is_set(o, named(rule->others[i]));
         if (any != (rule->relation == EXCLUDES)) continue;
         struct buf others = { 0 };
         for (int i = 0; i < 4 && rule->others[i]; i++)
@@ -341,11 +394,129 @@ static luce_status check_rules(const struct options *o, enum command_id id, cons
     return LUCE_OK;
 }
 
-luce_status options_parse(struct options *o, enum command_id id, const struct command *command,
-                          int n, char **args, luce_error *err)
+static luce_status set_fallbacks(struct options *o, enum command_id id, luce_error *err)
 {
-    luce_status st = set_defaults(o, id, err);
-    bool only_operands = false, given[N_OPTIONS] = { false };
+    luce_status st = LUCE_OK;
+    for (int i = 0; i < N_OPTIONS && !st; i++)
+        if ((table[i].commands >> id & 1) && table[i].fallback)
+            st = set(o, &table[i], table[i].name, table[i].fallback, err);
+    return st;
+}
+
+static luce_status set_from_environment(struct options *o, enum command_id id, luce_error *err)
+{
+    luce_status st = LUCE_OK;
+    bool own;
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases && !st; i++) {
+        const struct option *row = find_name(id, aliases[i].name, strlen(aliases[i].name), &own);
+        if (row && !own) st = set_from_variable(o, row, aliases[i].name, err);
+    }
+    for (int i = 0; i < N_OPTIONS && !st; i++)
+        if (table[i].commands >> id & 1) st = set_from_variable(o, &table[i], table[i].name, err);
+    return st;
+}
+
+/* The row that `arg` (its first len bytes: without "=VALUE") names, or NULL. */
+static const struct option *find(enum command_id id, const char *arg, size_t len, bool *own)
+{
+    if (arg[1] == '-') return find_name(id, arg + 2, len - 2, own);
+    *own = true;
+    for (int i = 0; i < N_OPTIONS; i++)
+        if (len == 2 && table[i].letter && arg[1] == table[i].letter && (table[i].commands >> id & 1)) return &table[i];
+    return NULL;
+}
+
+static char *trim(char *at)
+{
+    at += strspn(at, " \t");
+    for (size_t n = strlen(at); n && strchr(" \t\r", at[n - 1]); n--) at[n - 1] = '\0';
+    size_t n = strlen(at);
+    if (n < 2 || (*at != '"' && *at != '\'') || at[n - 1] != *at) return at;
+    at[n - 1] = '\0';
+    return at + 1;
+}
+
+/* One line of a configuration file: NAME: VALUE or NAME = VALUE; a name alone is "yes". */
+static luce_status set_from_line(struct options *o, enum command_id id, const char *from, char *line, luce_error *err)
+{
+    bool own;
+    size_t n = strcspn(line, ":=");
+    char *value = line[n] ? line + n + 1 : NULL;
+    line[n] = '\0';
+    char *name = trim(line);
+    name += name[0] == '-' && name[1] == '-' ? 2 : 0;
+    for (char *c = name; *c; c++) *c = *c == '_' ? '-' : *c;
+    const struct option *row = find_name(id, name, strlen(name), &own);
+    if (!row || !strcmp(row->name, "config")) return fail(err, LUCE_E_ARG, "%s: no option '%s'", from, name);
+    return set(o, row, from, value ? trim(value) : "yes", err);
+}
+
+static luce_status set_from_file(struct options *o, enum command_id id, const char *path, luce_error *err)
+{
+    luce_status st = file_read(&o->texts, path, CONFIG_MOST_BYTES, err);
+    buf_add_char(&o->texts, '\0');
+    if (!st && o->texts.failed) st = fail(err, LUCE_E_NOMEM, "out of memory for %s", path);
+    int number = 0;
+    for (char *line = o->texts.data, *end; !st && line && *line; line = end) {
+        struct buf from = { 0 };
+        size_t n = strcspn(line, "\n");
+        end = line + n + (line[n] == '\n');
+        line[n] = '\0';
+        buf_printf(&from, "%s, line %d", path, ++number);
+        if (line[strspn(line, " \t\r")] && line[strspn(line, " \t")] != '#')
+            st = set_from_line(o, id, buf_text(&from), line, err);
+        buf_drop(&from);
+    }
+    return st;
+}
+
+/* What --config says among the arguments, else its variable; NULL: nothing. */
+static const char *find_config(enum command_id id, int n, char **args)
+{
+    const char *found = getenv("LUCE_CONFIG");
+    bool own;
+    if (!find_name(id, "config", 6, &own)) return NULL;
+    for (int i = 0; i < n && strcmp(args[i], "--"); i++) {
+        if (!strncmp(args[i], "--config=", 9)) found = args[i] + 9;
+        else if (!strcmp(args[i], "--config") && i + 1 < n) found = args[i + 1];
+    }
+    return found && *found ? found : NULL;
+}
+
+/* The words of LUCE_ARGS before the arguments of the server. */
+static luce_status add_words(struct options *o, enum command_id id, int *n, char ***args, luce_error *err)
+{
+    const char *more = id == COMMAND_SERVE ? getenv("LUCE_ARGS") : NULL;
+    int k = 0;
+    if (!more || !*more) return LUCE_OK;
+    size_t most = strlen(more) / 2 + 1 + (size_t)*n;
+    char *text = mem_text(more, strlen(more)), *rest = NULL;
+    o->words = mem_array(most + 1, sizeof *o->words);
+    if (o->words) o->words[most] = text;                /* where options_drop finds it */
+    if (!text || !o->words) {
+        mem_free(o->words ? NULL : text);
+        return fail(err, LUCE_E_NOMEM, "out of memory for LUCE_ARGS");
+    }
+    o->n_words = most;
+    for (char *at = text, *word; (word = strtok_r(at, " \t\r\n", &rest)); at = NULL) o->words[k++] = word;
+    memcpy(o->words + k, *args, (size_t)*n * sizeof **args);
+    *n += k;
+    *args = o->words;
+    return LUCE_OK;
+}
+
+void options_drop(struct options *o)
+{
+    buf_drop(&o->texts);
+    if (o->words) mem_free(o->words[o->n_words]);
+    mem_free(o->words);
+}
+
+static luce_status parse_args(struct options *o, enum command_id id, const struct command *command, int n, char **args,
+                              enum given *given, luce_error *err)
+{
+    bool only_operands = false;
+    luce_status st = LUCE_OK;
     o->operands = args;
     for (int i = 0; i < n && !st; i++) {
         char *arg = args[i];
@@ -357,8 +528,9 @@ luce_status options_parse(struct options *o, enum command_id id, const struct co
             only_operands = true;
             continue;
         }
+        bool own;
         size_t len = strcspn(arg, "=");
-        const struct option *row = find(id, arg, len);
+        const struct option *row = find(id, arg, len, &own);
         if (!row)
             return fail(err, LUCE_E_ARG, "%s: no option '%.*s'; 'luce %s --help' lists them", command->name,
                         (int)len, arg, command->name);
@@ -366,9 +538,24 @@ luce_status options_parse(struct options *o, enum command_id id, const struct co
         if (!value && i + 1 < n) value = args[++i];
         arg[len] = '\0';
         if (!value) return fail(err, LUCE_E_ARG, "%s: the value is missing; expected %s", arg, row->value);
+        if (!own && given[row - table] == BY_NAME) continue;
+        given[row - table] = own ? BY_NAME : BY_ALIAS;
         st = set(o, row, arg, value, err);
-        given[row - table] = true;
     }
+    return st;
+}
+
+luce_status options_parse(struct options *o, enum command_id id, const struct command *command,
+                          int n, char **args, luce_error *err)
+{
+    *o = (struct options){ 0 };
+    enum given given[N_OPTIONS] = { NOT_GIVEN };
+    luce_status st = add_words(o, id, &n, &args, err);
+    const char *config = st ? NULL : find_config(id, n, args);
+    if (!st) st = set_fallbacks(o, id, err);
+    if (!st && config) st = set_from_file(o, id, config, err);
+    if (!st) st = set_from_environment(o, id, err);
+    if (!st) st = parse_args(o, id, command, n, args, given, err);
     if (!st) st = check_rules(o, id, given, err);
     if (st) return st;
     if (o->n_operands > command->max_operands)
@@ -388,6 +575,15 @@ static void add_known(struct buf *out, const struct option *row)
             buf_printf(out, "%s%s", i ? ", " : ": ", lists[l].name(i));
 }
 
+/* "also --max-ctx, " for each other name. */
+static void add_aliases(struct buf *out, const struct option *row, enum command_id id)
+{
+    bool own;
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (!strcmp(aliases[i].is, row->name) && find_name(id, aliases[i].name, strlen(aliases[i].name), &own) == row)
+            buf_printf(out, "also --%s, ", aliases[i].name);
+}
+
 void options_help(struct buf *out, enum command_id id, const struct command *command)
 {
     buf_printf(out, "%s\n\nUsage: luce %s [options]%s%s\n\nOptions:\n", command->summary, command->name,
@@ -396,7 +592,7 @@ void options_help(struct buf *out, enum command_id id, const struct command *com
         const struct option *row = &table[i];
         if (!(row->commands >> id & 1)) continue;
         char left[NAME_MAX_BYTES], name[NAME_MAX_BYTES];
-        variable_name(row, name);
+        variable_name(row->name, name);
         bool letter = row->letter != 0;
         snprintf(left, sizeof left, "%c%c%c --%s %s", letter ? '-' : ' ', letter ? row->letter : ' ',
                  letter ? ',' : ' ', row->name, row->value ? row->value : "");
@@ -404,6 +600,7 @@ void options_help(struct buf *out, enum command_id id, const struct command *com
         add_known(out, row);
         buf_add_text(out, " (");
         if (row->fallback) buf_printf(out, "default %s, ", row->fallback);
+        add_aliases(out, row, id);
         buf_printf(out, "%s)\n", name);
     }
     buf_printf(out, "  %-28s print this\n", "    --help");
@@ -426,7 +623,7 @@ void options_man(struct buf *out, enum command_id id)
         const struct option *row = &table[i];
         if (!(row->commands >> id & 1)) continue;
         char name[NAME_MAX_BYTES];
-        variable_name(row, name);
+        variable_name(row->name, name);
         buf_add_text(out, ".TP\n");
         if (row->letter) buf_printf(out, "\\fB\\-%c\\fR, ", row->letter);
         buf_add_text(out, "\\fB\\-\\-");

@@ -1,7 +1,8 @@
 /* cli/options.h - the options of all commands, from one table.
  * A row of the table in options.c gives the flag (--name VALUE, --name=VALUE, -l VALUE), the variable
- * LUCE_NAME, the check of its value and the line in --help. A variable sets the default, a flag
- * overrides it, the last one given wins. This is the only place that reads the environment.
+ * LUCE_NAME, the key of --config files, the check of its value and the line in --help. A file sets the
+ * default, a variable overrides it, and a flag that; the last flag given wins. This is the only place that
+ * reads the environment.
  *
  * To add an option: a field in struct options, a row in options.c that names the commands it is for.
  * To add a command: a row of COMMANDS below, and a file cli/NAME.c with its function. */
@@ -40,8 +41,15 @@ struct options {
     /* serve */
     const char *model_name, *host, *tls_cert, *tls_key, *chat_template_file;
     struct option_texts api_key;
+    const char *stream_usage, *thinking, *pooling;
     int64_t port, default_max_tokens, max_concurrency, queue, max_body_mib, keep_alive;
-    bool no_cors, stream_usage;
+    int64_t kv_pool_tokens, admission_coalesce_ms;
+    int64_t think_max_tokens, hard_limit_reply_budget, effort[5];
+    bool no_cors, list_devices, paged_attention;
+    const char *config;
+    struct buf texts;               /* owned: what a configuration file and LUCE_ARGS said */
+    size_t n_words;
+    char **words;                   /* owned: arguments of LUCE_ARGS, then those of the command line */
     char **operands;                /* what is not an option, in order */
     int n_operands;
 };
@@ -77,10 +85,12 @@ struct command {
     luce_status (*run)(const struct options *o, luce_error *err);
 };
 
-/* Fills *o for command `id` from the environment and the n arguments after the command's name.
+/* Fills *o (options_drop, also after a failure) for command `id` from the environment and the n arguments
+ * after the command's name.
  * LUCE_E_ARG names the option and what it takes. *args is reordered. */
 luce_status options_parse(struct options *o, enum command_id id, const struct command *command,
                           int n, char **args, luce_error *err);
+void options_drop(struct options *o);
 /* Appends the command's --help. */
 void options_help(struct buf *out, enum command_id id, const struct command *command);
 

@@ -15,6 +15,9 @@ luce_status serve_run(const struct options *o, luce_error *err)
                 "headers, then build again");
 }
 #else
+#include <dirent.h>
+
+#include "chat/chat.h"
 #include "server/server.h"
 
 static bool is_loopback(const char *host)
@@ -22,12 +25,22 @@ static bool is_loopback(const char *host)
     return !strncmp(host, "127.", 4) || !strcmp(host, "localhost") || !strcmp(host, "::1");
 }
 
-static struct server_params params_of(const struct options *o, const char *path)
+static enum chat_thinking thinking_of(const char *word)
+{
+    return !strcmp(word, "on") ? THINKING_ON : !strcmp(word, "off") ? THINKING_OFF : THINKING_DEFAULT;
+}
+
+static struct server_params params_of(const struct options *o)
 {
     return (struct server_params){
-        .name = o->model_name, .path = path, .draft_path = o->draft, .template_file = o->chat_template_file, .queue = (int)o->queue,
-            .max_tokens = o->default_max_tokens,
-        .temperature = o->temperature, .top_p = o->top_p, .top_k = o->top_k, .stream_usage = o->stream_usage,
+        .name = o->model_name, .path = o->model, .draft_path = o->draft, .template_file = o->chat_template_file,
+        .engine = { .queue = (int)o->queue, .gather_ms = (int)o->admission_coalesce_ms },
+        .max_tokens = o->default_max_tokens, .think_max = o->think_max_tokens,
+        .reply_budget = o->hard_limit_reply_budget, .thinking = thinking_of(o->thinking),
+        .effort = { o->effort[0], o->effort[1], o->effort[2], o->effort[3], o->effort[4] },
+        .pooling = strcmp(o->pooling, "last") ? LUCE_POOL_MEAN : LUCE_POOL_LAST,
+        .temperature = o->temperature, .top_p = o->top_p, .top_k = o->top_k,
+        .stream_usage = !strcmp(o->stream_usage, "always"),
         .http = { .host = o->host, .port = (int)o->port, .cert = o->tls_cert, .key = o->tls_key, .cors = !o->no_cors,
                   .keys = o->api_key.at, .n_keys = o->api_key.n, .body_bytes = (size_t)o->max_body_mib << 20,
                   .keep_alive_ms = (int)o->keep_alive * 1000 } };
@@ -38,6 +51,7 @@ static luce_status check(const struct options *o, const char *path, luce_error *
     if (!path) return fail(err, LUCE_E_ARG, "no model; usage: luce serve [options] MODEL");
     if (o->model && o->n_operands) return fail(err, LUCE_E_ARG, "two models: --model %s and %s", o->model,
         o->operands[0]);
+    if (!o->paged_attention) return fail(err, LUCE_E_ARG, "--paged-attention=no: the cache is always in pages");
     if (!o->tls_cert != !o->tls_key) return fail(err, LUCE_E_ARG, "--tls-cert and --tls-key belong together");
     for (int i = 0; i < o->api_key.n; i++)
         if (!*o->api_key.at[i]) return fail(err, LUCE_E_ARG, "--api-key: it is empty");
@@ -60,23 +74,53 @@ static luce_status serve_until_signal(struct server *s, const struct options *o,
     return LUCE_OK;
 }
 
-luce_status serve_run(const struct options *o, luce_error *err)
+/* --draft none or off: no drafter's file. A folder: the one GGUF file in it, kept in *found. */
+static luce_status find_draft(const char **draft, struct buf *found, luce_error *err)
+{
+    if (*draft && (!strcmp(*draft, "none") || !strcmp(*draft, "off"))) *draft = NULL;
+    DIR *folder = *draft ? opendir(*draft) : NULL;
+    int n = 0;
+    if (!folder) return LUCE_OK;
+    for (const struct dirent *e; (e = readdir(folder));) {
+        size_t len = strlen(e->d_name);
+        if (len < 5 || strcmp(e->d_name + len - 5, ".gguf")) continue;
+        if (n++ == 0) buf_printf(found, "%s/%s", *draft, e->d_name);
+    }
+    closedir(folder);
+    if (n != 1) return fail(err, LUCE_E_ARG, "--draft: %s holds %d GGUF files; name one of them", *draft, n);
+    if (found->failed) return fail(err, LUCE_E_NOMEM, "out of memory for a path");
+    *draft = buf_text(found);
+    return LUCE_OK;
+}
+
+static luce_status serve_model(const struct options *o, luce_error *err)
 {
     struct server *s = NULL;
     luce_model *m = NULL;
-    struct options mine = *o;
-    if (!mine.model && o->n_operands) mine.model = o->operands[0];
-    luce_status st = check(o, mine.model, err);
-    if (st) return st;
-    luce_model_params p = model_params(&mine);
+    luce_model_params p = model_params(o);
     p.sequences = (int)o->max_concurrency;
     p.text = true;
-    struct server_params params = params_of(o, mine.model);
+    p.cache_positions = o->kv_pool_tokens;
+    struct server_params params = params_of(o);
     interrupt_catch();                  /* the first signal drains; the second one has its usual effect */
-    if ((st = model_load(&m, p, err))) return st;
+    luce_status st = model_load(&m, p, err);
+    if (st) return st;
     st = server_open(&s, m, &params, err);
     if (!st) st = serve_until_signal(s, o, err);
     server_close(s);
+    return st;
+}
+
+luce_status serve_run(const struct options *o, luce_error *err)
+{
+    struct options mine = *o;
+    struct buf found = { 0 };
+    if (o->list_devices) return devices_run(o, err);
+    if (!mine.model && o->n_operands) mine.model = o->operands[0];
+    luce_status st = check(o, mine.model, err);
+    if (!st) st = find_draft(&mine.draft, &found, err);
+    if (!st) st = serve_model(&mine, err);
+    buf_drop(&found);
     return st;
 }
 #endif

@@ -53,7 +53,8 @@ static luce_status find_allowed(luce_model *m, int vocab, luce_error *err)
 static luce_status open_all(luce_model *m, const luce_model_params *p, luce_error *err)
 {
     struct watch watch = { .p = p };
-    struct load_params load = { .context = p->context, .n_slots = p->sequences, .chunk = p->chunk,
+    struct load_params load = { .context = p->context, .n_slots = p->sequences,
+                                .total_positions = p->cache_positions, .chunk = p->chunk,
                                 .progress = on_progress, .cancelled = is_cancelled,
                                 .progress_context = &watch };
     struct device_params device = { .n_threads = p->threads };
@@ -114,7 +115,7 @@ luce_model_info luce_model_describe(const luce_model *m)
     return (luce_model_info){
         .architecture = model->family->arch, .device = m->device_info.id,
         .device_name = m->device_info.name, .drafter = speculator_name(m->speculator),
-        .speculates = m->speculator != NULL, .vocabulary = model->c.vocab,
+        .speculates = m->speculator != NULL, .vocabulary = model->c.vocab, .embedding = model->c.embd,
             .context = plan.context,
         .sequences = cache_slots(runner_cache(m->runner)), .trained_context = m->trained_context,
         .has_text = m->vocab != NULL, .chat_template = m->chat_template.at,

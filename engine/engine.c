@@ -1,8 +1,11 @@
 /* engine/engine.c - the engine's thread: takes submissions, runs steps, hands results back; see luce.h.
  * The lock guards the inbox and the counters. Model, scheduler and cache belong to the thread alone; what
  * submit reads of the model (vocabulary, context) does not change. */
+#define _POSIX_C_SOURCE 200809L
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <time.h>
 
 #include "base/mem.h"
 #include "base/thread.h"
@@ -38,6 +41,7 @@ struct luce_engine {
     int  n_running;
     int  n_groups;
     bool closing;
+    int  gather_ms;
     luce_error lost;                /* code set: the device failed */
     luce_engine_stats stats;
 };
@@ -76,7 +80,7 @@ static void finish(luce_engine *e, struct luce_ticket *t)
     request_result(&t->request, &result);
     pthread_mutex_lock(&e->lock);
     e->stats.generated_tokens += result.n_tokens;
-    if (result.n_tokens) e->stats.prompt_tokens += result.n_prompt;
+    if (result.n_tokens || t->asked.prompt_only) e->stats.prompt_tokens += result.n_prompt;
     e->stats.drafted_tokens += result.speculation.n_drafted;
     e->stats.accepted_tokens += result.speculation.n_accepted;
     e->stats.failed += result.status != LUCE_OK;
@@ -135,14 +139,34 @@ static void retire(luce_engine *e)
     e->n_running = kept;
 }
 
+/* The first request has come to an idle engine: waits for others, until all sequences have one. The lock
+ * is held. */
+static void gather(luce_engine *e)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_nsec += e->gather_ms % 1000 * 1000000L;
+    end.tv_sec += e->gather_ms / 1000 + end.tv_nsec / 1000000000;
+    end.tv_nsec %= 1000000000;
+    for (bool late = false; !late && !e->closing;) {
+        int n = 0;
+        for (struct luce_ticket *t = e->inbox.first; t; t = t->next) n++;
+        if (n >= e->stats.sequences) return;
+        late = pthread_cond_timedwait(&e->wake, &e->lock, &end) == ETIMEDOUT;
+    }
+}
+
 /* Moves the inbox over; waits while there is nothing to do. False: the engine closes and all is done. */
 static bool take_inbox(luce_engine *e)
 {
     struct cache *cache = runner_cache(e->model->runner);
     pthread_mutex_lock(&e->lock);
+    e->stats.steps = e->model->scheduler.steps;
+    e->stats.pages = cache_pages(cache, 0);
     e->stats.free_pages = cache_free_pages(cache, 0);
     while (!e->inbox.first && !e->waiting.first && e->n_running == 0 && !e->closing)
         pthread_cond_wait(&e->wake, &e->lock);
+    if (e->gather_ms > 0 && !e->waiting.first && e->n_running == 0) gather(e);
     for (struct luce_ticket *t; (t = list_take(&e->inbox));) list_add(&e->waiting, t);
     bool closing = e->closing;
     int waiting = 0;
@@ -153,9 +177,6 @@ static bool take_inbox(luce_engine *e)
     for (int i = 0; closing && i < e->n_running; i++) luce_ticket_cancel(e->running[i]);
     e->stats.running = e->n_running;
     e->stats.waiting = waiting;
-    e->stats.steps = e->model->scheduler.steps;
-    e->stats.pages = cache_pages(cache, 0);
-    e->stats.free_pages = cache_free_pages(cache, 0);
     pthread_mutex_unlock(&e->lock);
     return !closing || waiting || e->n_running;
 }
@@ -177,7 +198,7 @@ static void run(void *arg)
     }
 }
 
-luce_status luce_engine_open(luce_engine **out, luce_model *m, int queue, luce_error *err)
+luce_status luce_engine_open(luce_engine **out, luce_model *m, const luce_engine_params *params, luce_error *err)
 {
     *out = NULL;
     luce_engine *e = mem_zero(sizeof *e);
@@ -187,7 +208,8 @@ luce_status luce_engine_open(luce_engine **out, luce_model *m, int queue, luce_e
     }
     e->model = m;
     e->stats.sequences = cache_slots(runner_cache(m->runner));
-    e->stats.queue = queue;
+    e->stats.queue = params->queue;
+    e->gather_ms = params->gather_ms;
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->wake, NULL);
     luce_status st = thread_start(&e->thread, "luce-engine", run, e, err);

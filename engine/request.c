@@ -28,6 +28,8 @@ static luce_status check(const luce_request *q, const struct request_env *env, l
         if (!(ranges[i].value >= ranges[i].low && ranges[i].value <= ranges[i].high))
             return fail(err, LUCE_E_ARG, "%s is %g; expected %g to %g", ranges[i].name, ranges[i].value,
                         ranges[i].low, ranges[i].high);
+    if (q->embedding && !q->prompt_only)
+        return fail(err, LUCE_E_ARG, "an embedding needs prompt_only: no text comes with it");
     if (q->draft > 0 && !env->has_drafter)
         return fail(err, LUCE_E_ARG, "draft is %d, and the model was loaded without a drafter", q->draft);
     for (int i = 0; i < s->n_bias; i++)
@@ -60,14 +62,15 @@ static luce_status make_room(struct request *r, const struct request_env *env, c
                              luce_error *err)
 {
     const luce_request *q = r->asked;
-    int64_t have = (int64_t)env->n_before + (int64_t)n, total = have + (q->max_tokens ? q->max_tokens : 1);
+    int64_t have = (int64_t)env->n_before + (int64_t)n;
+    int64_t total = have + (q->prompt_only ? 0 : q->max_tokens ? q->max_tokens : 1);
     if (have == 0) return fail(err, LUCE_E_ARG, "the prompt is empty; a text needs at least one token");
     if (n > INT32_MAX / 2 || total > env->context)
         return fail(err, LUCE_E_CONTEXT, "%zu prompt tokens%s and %d to generate exceed the context of %d; shorten "
                     "the prompt, lower max_tokens, or load the model with a larger context", n,
                     env->n_before ? " (after those of the session)" : "", q->max_tokens ? q->max_tokens : 1,
                     env->context);
-    r->most_ids = q->max_tokens ? (int)total : env->context;
+    r->most_ids = q->max_tokens || q->prompt_only ? (int)total : env->context;
     r->ids = mem_array((size_t)r->most_ids, sizeof *r->ids);
     if (!r->ids) return fail(err, LUCE_E_NOMEM, "out of memory for %d tokens", r->most_ids);
     if (env->n_before) memcpy(r->ids, env->before, (size_t)env->n_before * sizeof *r->ids);
@@ -116,6 +119,7 @@ luce_status request_init(struct request *r, const luce_request *asked, const str
     }
     set_sampling(r, env);
     r->detok.started = env->n_before > 0;
+    thinking_begin(&r->thinking, &asked->thinking);
     r->script = (struct script){ .tokens = asked->script, .n = (int)asked->n_script, .from = r->n_ids,
                                  .right = asked->script_right };
     return LUCE_OK;
@@ -126,6 +130,8 @@ void request_drop(struct request *r)
     mem_free(r->ids);
     mem_free(r->stop);
     stopper_drop(&r->stopper);
+    thinking_drop(&r->thinking);
+    mem_free(r->pooled);
     buf_drop(&r->piece);
     buf_drop(&r->text);
     *r = (struct request){ 0 };
@@ -191,11 +197,15 @@ void request_take(struct request *r, const luce_token *taken)
     if (!end && r->asked->on_token) r->asked->on_token(r->asked->user, taken);
     if (r->vocab && !end) {
         detok_add(&r->detok, r->vocab, token, r->asked->show_special ? DETOK_SPECIAL : 0, &r->piece);
+        thinking_take(&r->thinking, (struct str){ buf_text(&r->piece), r->piece.len });
         if (put_out(r)) reason = LUCE_FINISH_STOP;
         if (r->refused) reason = LUCE_FINISH_CANCELLED;
     }
     if (out_of_memory(r)) return;
     if (!reason && end) reason = LUCE_FINISH_END;
+    if (!r->cut_at && thinking_was_cut(&r->thinking)) r->cut_at = r->n_ids;
+    r->looped = !reason && r->cut_at && tokens_repeat(r->ids + r->cut_at, r->n_ids - r->cut_at);
+    if (r->looped) reason = LUCE_FINISH_LENGTH;
     if (!reason && r->n_ids == r->most_ids) reason = LUCE_FINISH_LENGTH;
     if (reason) request_finish(r, reason);
 }
@@ -204,6 +214,17 @@ bool request_cancelled(const struct request *r)
 {
     if (r->cancel && atomic_load_explicit(r->cancel, memory_order_relaxed)) return true;
     return r->asked->cancelled && r->asked->cancelled(r->asked->user);
+}
+
+int32_t request_given(const struct request *r)
+{
+    return thinking_given(&r->thinking);
+}
+
+bool request_wants_all(const struct request *r)
+{
+    return r->state == REQUEST_PROMPT && (r->asked->on_prompt || (r->asked->embedding &&
+                                                                  r->asked->pooling == LUCE_POOL_MEAN));
 }
 
 bool request_is_plain(const struct request *r)
@@ -220,9 +241,10 @@ void request_result(struct request *r, luce_result *out)
     *out = (luce_result){ .status = r->status, .error = r->error, .finish = r->finish,
                           .n_prompt = (size_t)r->n_prompt, .n_reused = (size_t)r->n_reused,
                           .seed = r->sampling.seed, .speculation = r->speculation,
+                          .thinking_cut = r->cut_at > 0, .looped = r->looped,
+                          .prompt_seconds = r->first > 0 ? r->first - r->started : 0,
                           .stop = r->finish == LUCE_FINISH_STOP ? r->stop[r->stopper.hit].at : NULL };
     if (n > 0) {
-        out->prompt_seconds = r->first - r->started;
         out->decode_seconds = r->last - r->first;
         memmove(r->ids, r->ids + from, (size_t)n * sizeof *r->ids);
         out->tokens = r->ids;

@@ -8,6 +8,7 @@
 
 #include "cache/cache.h"
 #include "engine/stop.h"
+#include "engine/thinking.h"
 #include "run/sample.h"
 #include "spec/drafter.h"
 #include "text/vocab.h"
@@ -31,6 +32,10 @@ struct request {
     struct stopper stopper;
     struct detok detok;
     struct buf piece, text;
+    struct thinking thinking;
+    int  cut_at;                    /* tokens that there were when `thinking` ended it; 0: it did not */
+    bool looped;                    /* and then the text repeated itself */
+    double *pooled;                 /* [embd] sum of hidden states, or NULL */
     bool refused;                   /* on_text wants no more */
     const atomic_bool *cancel;      /* set by another thread; NULL: nobody can */
 
@@ -59,6 +64,10 @@ void request_drop(struct request *r);           /* fine on a zeroed one */
 /* The token of position n_ids has been chosen: appends it, tells it, writes text, decides whether this is
  * the end. */
 void request_take(struct request *r, const luce_token *token);
+/* The token that comes next whatever the model says, or -1. */
+int32_t request_given(const struct request *r);
+/* Every row of the prompt is wanted. */
+bool request_wants_all(const struct request *r);
 /* Ends it: with an error, or for this reason. Lets held text go. */
 void request_fail(struct request *r, luce_status status, const luce_error *error);
 void request_finish(struct request *r, luce_finish finish);

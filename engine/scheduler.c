@@ -1,6 +1,7 @@
 /* engine/scheduler.c - see scheduler.h. */
 #include "engine/scheduler.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -13,7 +14,8 @@ luce_status scheduler_init(struct scheduler *s, struct runner *r, luce_error *er
     luce_status st = sampler_open(&s->sampler, vocab, err);
     if (st) return st;
     s->logits = mem_array((size_t)vocab, sizeof *s->logits);
-    s->raw = mem_array((size_t)vocab, sizeof *s->raw);
+    int embd = runner_model(r)->c.embd;
+    s->raw = mem_array((size_t)(vocab > embd ? vocab : embd), sizeof *s->raw);
     if (s->logits && s->raw) return LUCE_OK;
     scheduler_drop(s);
     return fail(err, LUCE_E_NOMEM, "out of memory for the logits of %d tokens", vocab);
@@ -87,7 +89,8 @@ static enum step_class choose_class(struct scheduler *s)
 
 struct packed {                     /* who has rows in the step */
     struct request *request[STEP_SEQS];
-    int rows[STEP_SEQS], out[STEP_SEQS];    /* out: its first wanted row, -1 for none */
+    int at[STEP_SEQS], rows[STEP_SEQS];     /* positions before them; how many */
+    int out[STEP_SEQS];                     /* its first wanted row, -1 for none */
     struct draft *draft[STEP_SEQS];         /* NULL: the rows are a chain of known tokens */
     int n;
 };
@@ -100,11 +103,15 @@ static luce_status pack(struct scheduler *s, struct packed *p, struct request *r
     int n = next_rows(s, r, &wants), at = seq_length(r->seq);
     if (wants != class) return LUCE_OK;
     if (n > room) n = class == STEP_NARROW || runner_device(s->runner)->equal_bits ? room : room / PAGE * PAGE;
-    if (n == 0) return LUCE_OK;
-    enum want want = at + n == r->n_ids ? WANT_LAST : WANT_NONE;
+    int outs = STEP_OUTS - runner_step(s->runner)->head.n_out;
+    bool all = request_wants_all(r);
+    if (all && n > outs) n = class == STEP_NARROW || runner_device(s->runner)->equal_bits ? outs : outs / PAGE * PAGE;
+    if (n == 0 || outs == 0) return LUCE_OK;
+    enum want want = all ? WANT_ALL : at + n == r->n_ids ? WANT_LAST : WANT_NONE;
     luce_status st = runner_add(s->runner, r->seq, r->ids + at, NULL, n, want, &p->out[p->n], err);
     if (st) return st;
     p->request[p->n] = r;
+    p->at[p->n] = at;
     p->rows[p->n++] = n;
     return LUCE_OK;
 }
@@ -198,22 +205,24 @@ static void fill(struct scheduler *s, struct packed *p, enum step_class class)
 /* Chooses the next token of r by wanted row `out`, and lets r have it. */
 static luce_status choose_token(struct scheduler *s, struct request *r, int out, luce_error *err)
 {
-    luce_token t = { .id = -1 };
+    int32_t given = request_given(r);
+    luce_token t = { .id = given };
     int32_t top[MOST_TOP_LOGPROBS];
     float logprob[MOST_TOP_LOGPROBS];
     luce_status st;
-    if (request_is_plain(r) && !r->asked->logprobs && !s->hook) {
+    if (given < 0 && request_is_plain(r) && !r->asked->logprobs && !s->hook) {
         const uint32_t *mask = r->sampling.mask;
         if ((st = runner_argmax(s->runner, out, &t.id, err))) return st;
         if (mask && !(mask[t.id / 32] >> t.id % 32 & 1)) t.id = -1;
     }
-    if (t.id < 0) {
+    if (t.id < 0 || r->asked->logprobs) {
         int vocab = runner_model(s->runner)->c.vocab;
         if ((st = runner_logits(s->runner, out, s->logits, err))) return st;
         if (s->hook) s->hook->logits(s->hook->context, r, s->logits);
         if (r->asked->logprobs) memcpy(s->raw, s->logits, (size_t)vocab * sizeof *s->raw);
-        st = sampler_choose(s->sampler, &r->sampling, s->logits, r->ids, r->n_ids, r->n_ids, &t.id, NULL, err);
-        if (st) return st;
+        if (given < 0 && (st = sampler_choose(s->sampler, &r->sampling, s->logits, r->ids, r->n_ids, r->n_ids, &t.id,
+                                              NULL, err)))
+            return st;
         if (r->asked->logprobs) {
             t.n_top = r->asked->top_logprobs;
             t.top_id = top;
@@ -223,6 +232,66 @@ static luce_status choose_token(struct scheduler *s, struct request *r, int out,
     }
     request_take(r, &t);
     return LUCE_OK;
+}
+
+/* Adds the hidden states of wanted rows out to out + n - 1. */
+static luce_status pool_rows(struct scheduler *s, struct request *r, int out, int n, luce_error *err)
+{
+    int embd = runner_model(s->runner)->c.embd;
+    if (!r->pooled) r->pooled = mem_array((size_t)embd, sizeof *r->pooled);
+    if (!r->pooled) return fail(err, LUCE_E_NOMEM, "out of memory for an embedding of %d numbers", embd);
+    for (int i = 0; i < n; i++) {
+        luce_status st = runner_read(s->runner, runner_record(s->runner)->hidden, out + i, 1, s->raw, err);
+        if (st) return st;
+        for (int c = 0; c < embd; c++) r->pooled[c] += (double)s->raw[c];
+    }
+    return LUCE_OK;
+}
+
+/* The direction of what was pooled. */
+static luce_status write_embedding(struct scheduler *s, struct request *r, luce_error *err)
+{
+    int embd = runner_model(s->runner)->c.embd;
+    double squares = 0;
+    for (int c = 0; c < embd; c++) squares += r->pooled[c] * r->pooled[c];
+    if (!isfinite(squares))
+        return fail(err, LUCE_E_NUMERIC, "a hidden state that is not finite: the model's weights or this device's "
+                    "kernels are at fault; 'luce inspect --check' reads the weights");
+    double scale = squares > 0 ? 1 / sqrt(squares) : 0;
+    for (int c = 0; c < embd; c++) r->asked->embedding[c] = (float)(r->pooled[c] * scale);
+    return LUCE_OK;
+}
+
+/* Tells the prompt's tokens that follow those of wanted rows out to out + n - 1, the first at position `at`. */
+static luce_status tell_prompt(struct scheduler *s, struct request *r, int out, int at, int n, luce_error *err)
+{
+    int vocab = runner_model(s->runner)->c.vocab;
+    int32_t top[MOST_TOP_LOGPROBS];
+    float logprob[MOST_TOP_LOGPROBS];
+    for (int i = 0; i < n && at + i + 1 < r->n_ids; i++) {
+        luce_token t = { .id = r->ids[at + i + 1], .n_top = r->asked->top_logprobs, .top_id = top,
+                         .top_logprob = logprob };
+        luce_status st = runner_logits(s->runner, out + i, s->raw, err);
+        if (st) return st;
+        sampler_logprobs(s->raw, vocab, t.id, &t.logprob, t.n_top, top, logprob);
+        r->asked->on_prompt(r->asked->user, &t);
+    }
+    return LUCE_OK;
+}
+
+/* What comes of n rows of a text whose first wanted row is `out`: of a prompt perhaps more than a token. */
+static luce_status take_rows(struct scheduler *s, struct request *r, int out, int at, int n, luce_error *err)
+{
+    luce_status st = LUCE_OK;
+    int wanted = request_wants_all(r) ? n : 1;
+    if (r->state == REQUEST_PROMPT && r->asked->embedding) st = pool_rows(s, r, out, wanted, err);
+    if (!st && r->state == REQUEST_PROMPT && r->asked->on_prompt) st = tell_prompt(s, r, out, at, n, err);
+    if (st || at + n < r->n_ids) return st;
+    if (!r->asked->prompt_only) return choose_token(s, r, out + wanted - 1, err);
+    if (r->asked->embedding) st = write_embedding(s, r, err);
+    r->first = r->last = clock_seconds();
+    if (!st) request_finish(r, LUCE_FINISH_LENGTH);
+    return st;
 }
 
 struct walk {                       /* a tree and the text that it is checked against */
@@ -302,7 +371,7 @@ luce_status scheduler_step(struct scheduler *s, luce_error *err)
         if (class == STEP_NARROW) seq_accept(r->seq, NULL, p.rows[i]);
         if (p.out[i] < 0) continue;
         local = (luce_error){ 0 };
-        st = choose_token(s, r, p.out[i], &local);
+        st = take_rows(s, r, p.out[i], p.at[i], p.rows[i], &local);
         if (st) request_fail(r, st, &local);
     }
     if (s->speculator && p.n && all_trees)

@@ -22,7 +22,7 @@ struct scheduler {
     struct runner  *runner;
     const struct step_hook *hook;   /* NULL: none */
     struct sampler *sampler;
-    float          *logits, *raw;   /* of one row; raw: before the sampler's work */
+    float          *logits, *raw;   /* of one row; raw: before the sampler's work, or a hidden state */
     struct request *active[STEP_SEQS];      /* borrowed; oldest first */
     int             n_active;
     bool            wide_last;      /* class of the step before */

@@ -45,6 +45,7 @@ typedef struct {
     int threads;                /* of the CPU; 0: as many as cores may be used */
     int context;                /* positions of a sequence; 0: what fits, up to the model's */
     int sequences;              /* at once, 1 to 64; 0: 1 */
+    int64_t cache_positions;    /* of all sequences together; 0: context * sequences, or what fits */
     int chunk;                  /* prompt rows of a step; 0: the device's choice */
     const char *cache_type_k, *cache_type_v;    /* "f16", "bf16", "q8_0", "q4_0"; NULL: f16 */
     /* Speculation: guesses that the model checks, so that a step may give several tokens. The text is the
@@ -73,6 +74,7 @@ typedef struct {
     const char *drafter;        /* "none" without one */
     bool speculates;            /* there is one */
     int vocabulary, context, sequences;
+    int embedding;              /* elements of a hidden state */
     int trained_context;        /* what the model was made for */
     bool has_text;              /* false for synthetic models: token ids only */
     const char *chat_template;  /* not NUL-terminated; NULL: none */
@@ -136,6 +138,19 @@ typedef struct {
     const float   *top_logprob;
 } luce_token;
 
+/* A bound on reasoning: once that has gone on for `budget` tokens, the next ones are those of `end`. It
+ * begins with the text, or where the text begins with `open` (after white space), and ends with `close`;
+ * both are compared with the text that show_special gives. All borrowed. */
+typedef struct {
+    int budget;
+    bool begun;                 /* the prompt has opened it */
+    const char *open, *close;   /* open may be NULL */
+    const int32_t *end;
+    size_t n_end;               /* 0: no bound */
+} luce_thinking;
+
+typedef enum { LUCE_POOL_MEAN, LUCE_POOL_LAST } luce_pooling;
+
 typedef struct luce_result luce_result;
 typedef struct {
     const int32_t *tokens;      /* the prompt as ids ... */
@@ -162,6 +177,15 @@ typedef struct {
     void (*on_token)(void *user, const luce_token *token);
     bool logprobs;              /* on_token wants logprobs, */
     int  top_logprobs;          /* and those of this many tokens, 0 to 20 */
+    luce_thinking thinking;
+    bool prompt_only;           /* generate nothing: the request ends after its prompt, with FINISH_LENGTH */
+    /* Told each token of the prompt after its first, with its logprobs and top_logprobs of the likeliest, in
+     * order, while the prompt is read. May be NULL. */
+    void (*on_prompt)(void *user, const luce_token *token);
+    /* [luce_model_info.embedding] receives the final normed hidden state of the prompt's last token, or the
+     * mean of those of all its tokens, with length 1 (zero stays zero). Needs prompt_only. May be NULL. */
+    float *embedding;
+    luce_pooling pooling;
     /* Asked before each step; true ends the request. May be NULL. */
     bool (*cancelled)(void *user);
     void *user;
@@ -197,6 +221,8 @@ struct luce_result {
     size_t   n_reused;          /* and how many before them a session had in its cache */
     uint64_t seed;
     const char *stop;           /* the request's string that ended it, with LUCE_FINISH_STOP */
+    bool thinking_cut;          /* `thinking` closed the reasoning; */
+    bool looped;                /* the text then went round in circles and was ended (LUCE_FINISH_LENGTH) */
     double   prompt_seconds;    /* from the first step to the first token */
     double   decode_seconds;    /* for the tokens after the first */
     luce_speculation speculation;
@@ -229,9 +255,12 @@ void luce_session_rewind(luce_session *s, size_t n);
 
 /* ---- an engine: requests of many threads, run by a thread of its own --------------------------- */
 typedef struct luce_engine luce_engine;
-/* Owns the model from here on, also after a failure; nothing else may run requests on it. queue: how
- * many submissions may wait beyond those that run. */
-luce_status luce_engine_open(luce_engine **out, luce_model *m, int queue, luce_error *err);
+typedef struct {
+    int queue;                  /* how many submissions may wait beyond those that run */
+    int gather_ms;              /* an idle engine waits so long after the first request, for others to begin with */
+} luce_engine_params;
+/* Owns the model from here on, also after a failure; nothing else may run requests on it. */
+luce_status luce_engine_open(luce_engine **out, luce_model *m, const luce_engine_params *params, luce_error *err);
 /* Cancels what is left and waits for it; whatever is submitted later fails. Once, before the close. */
 void luce_engine_stop(luce_engine *e);
 /* Stops, and closes the model. NULL is fine. */

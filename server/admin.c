@@ -3,7 +3,7 @@
 #include <time.h>
 
 #include "base/mem.h"
-#include "server/print.h"
+#include "server/budget.h"
 #include "server/route.h"
 
 bool health_get(struct server *s, struct exchange *x, struct refusal *why)
@@ -138,6 +138,7 @@ bool props_get(struct server *s, struct exchange *x, struct refusal *why)
     json_open_object(&j);
     put_endpoints(&j);
     put_settings(&j, s);
+    put_envelope(&j, s);
     json_key(&j, "model");
     json_open_object(&j);
     put_text(&j, "arch", m->architecture);
@@ -358,11 +359,4 @@ bool template_post(struct server *s, struct exchange *x, struct refusal *why)
     luce_free(text);
     ask_drop(&a);
     return good;
-}
-
-bool embeddings_post(struct server *s, struct exchange *x, struct refusal *why)
-{
-    (void)s, (void)x;
-    return refuse(why, 501, "unsupported", NULL,
-                  "the loaded model generates text; this server makes no embeddings of it");
 }

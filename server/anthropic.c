@@ -1,6 +1,6 @@
 /* server/anthropic.c - POST /v1/messages and its count_tokens: the request, the reply, the stream. */
 #include "base/mem.h"
-#include "server/print.h"
+#include "server/budget.h"
 #include "server/route.h"
 
 /* ---- request -------------------------------------------------------------------------------------- */
@@ -140,6 +140,7 @@ static void put_stop(struct json *j, const struct choice *c)
     static const char *const names[] = { "end_turn", "stop_sequence", "max_tokens", "tool_use" };
     put_text(j, "stop_reason", c ? names[c->finish] : NULL);
     put_text(j, "stop_sequence", c && c->finish == FINISH_STOP ? c->stop : NULL);
+    if (c) put_finish_details(j, c);
 }
 
 static void put_head(struct json *j, const struct job *job)

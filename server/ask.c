@@ -279,7 +279,8 @@ bool ask_common(struct ask *a, const struct server *s, struct refusal *why)
     a->include_usage = s->params->stream_usage;
     for (int i = 2; i >= 0; i--) {              /* the first in the list that is there */
         const json_t *v = json_object_get(b, limits[i]);
-        if (v && !json_is_null(v) && !field_int(b, limits[i], 1, INT32_MAX, &one, why)) return false;
+        if (v && !json_is_null(v) && !field_int(b, limits[i], a->prompt_only ? 0 : 1, INT32_MAX, &one, why))
+            return false;
     }
     a->max_tokens = one ? one : s->params->max_tokens;
     bool parallel = true;
@@ -289,8 +290,8 @@ bool ask_common(struct ask *a, const struct server *s, struct refusal *why)
         return false;
     a->choices = (int)n;
     a->one_call = !parallel;
-    return read_sampling(a, s, why) && read_draft(a, why) && add_stops(a, "stop", why) && add_stops(a, "stop_sequences", why) &&
-           check_constraints(a, why);
+    return read_sampling(a, s, why) && read_draft(a, why) && add_stops(a, "stop", why) &&
+           add_stops(a, "stop_sequences", why) && check_constraints(a, why);
 }
 
 void ask_drop(struct ask *a)

@@ -24,12 +24,14 @@ bool refuse(struct refusal *r, int status, const char *code, const char *param, 
 /* The refusal that a failure of the engine means. */
 bool refuse_status(struct refusal *r, luce_status status, const char *text);
 
-struct prompt {                     /* ids; owned */
-    int32_t *ids;
+struct prompt {
+    int32_t *ids;                   /* owned */
     size_t n;
+    struct str text;                /* in the body, when it came as text; for `echo` */
 };
 
 enum { ASK_STOPS = 64, ASK_CHOICES = 128, ASK_BIAS = 1024, ASK_TOP_LOGPROBS = 20, ASK_DRAFT = 63,
+       ASK_INPUTS = 2048,
        JSON_NESTING = 100 };
 struct ask {
     json_t *body;                   /* owned; texts below are borrowed from it */
@@ -40,7 +42,10 @@ struct ask {
     struct prompt *prompts;         /* owned, n_prompts */
     int n_prompts;
 
-    bool stream, include_usage, echo;
+    bool stream, include_usage;
+    bool echo;                      /* the prompt comes before its text */
+    bool prompt_only;               /* and nothing after it */
+    bool embed;                     /* a vector of each prompt, in place of text */
     int choices;                    /* of each prompt */
     int64_t max_tokens;             /* 0: what the context leaves */
     luce_sampling sampling;
@@ -56,6 +61,9 @@ struct ask {
     bool store;                     /* Responses: keep it for previous_response_id */
     bool thinks_when_asked;         /* reasoning is off unless the request turns it on */
     bool begins_in_reasoning;       /* the prompt opened it */
+    bool bounded;                   /* reasoning ends after thinking_tokens; */
+    bool asked_tokens;              /* the request said how many */
+    int64_t thinking_tokens, reply_tokens;      /* reply_tokens: to be kept for the answer; -1: the usual */
     const char *note;               /* something was left out; static */
 };
 

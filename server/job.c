@@ -7,9 +7,10 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "server/budget.h"
 
 enum { QUEUE_BYTES = 4 << 20 };     /* a client that is this far behind is given up */
-enum record_kind { RECORD_TEXT, RECORD_TOKEN, RECORD_TOLD };
+enum record_kind { RECORD_TEXT, RECORD_TOKEN, RECORD_TOLD, RECORD_PROMPT };
 struct record {
     uint32_t kind, bytes;
 };
@@ -42,18 +43,27 @@ static bool on_text(void *user, const char *bytes, size_t n)
     return go_on;
 }
 
-static void on_token(void *user, const luce_token *t)
+static void tell(struct choice *c, enum record_kind kind, const luce_token *t)
 {
-    struct choice *c = user;
     struct told told = { .id = t->id, .logprob = t->logprob, .n_top = t->n_top };
     for (int i = 0; i < t->n_top; i++) {
         told.top_id[i] = t->top_id[i];
         told.top_logprob[i] = t->top_logprob[i];
     }
     pthread_mutex_lock(&c->job->lock);
-    if (c->job->ask.logprobs) add_record(c, RECORD_TOLD, &told, sizeof told);
+    if (c->job->ask.logprobs) add_record(c, kind, &told, sizeof told);
     else add_record(c, RECORD_TOKEN, NULL, 0);
     pthread_mutex_unlock(&c->job->lock);
+}
+
+static void on_token(void *user, const luce_token *t)
+{
+    tell(user, RECORD_TOLD, t);
+}
+
+static void on_prompt(void *user, const luce_token *t)
+{
+    tell(user, RECORD_PROMPT, t);
 }
 
 static void drop_choice(struct choice *c)
@@ -64,6 +74,7 @@ static void drop_choice(struct choice *c)
     }
     mem_free(c->items);
     mem_free(c->told);
+    mem_free(c->vector);
     buf_drop(&c->queue);
     splitter_free(c->splitter);
     luce_ticket_free(c->ticket);
@@ -105,6 +116,8 @@ static void on_done(void *user, luce_result *r)
     c->decode_seconds = r->decode_seconds;
     c->seed = r->seed;
     c->speculation = r->speculation;
+    c->thinking_cut = r->thinking_cut;
+    c->looped = r->looped;
     c->n_generated = (int)r->n_tokens;
     if (j->connection) http_wake(j->connection);
     release(j, 1);
@@ -189,7 +202,13 @@ void job_add(struct choice *c, enum item_kind kind, struct str text, struct buf 
     if (c->job->ask.stream) c->job->wire->add(c->job, c, i, text, out);
 }
 
-static void take_told(struct choice *c, const void *record)
+/* Moves n_covered to the last token whose text has gone out. */
+static void cover(struct choice *c)
+{
+    while (c->n_covered < c->n_told && c->told[c->n_covered].end <= c->out_bytes) c->n_covered++;
+}
+
+static void take_told(struct choice *c, const struct told *record, bool special)
 {
     if (c->n_told == c->cap_told) {
         int cap = c->cap_told ? c->cap_told * 2 : 32;
@@ -202,18 +221,44 @@ static void take_told(struct choice *c, const void *record)
     luce_error err = { 0 };
     char *text = NULL;
     size_t n = 0;
-    memcpy(t, record, sizeof *t);
-    unsigned flags = LUCE_RAW | (splitter_wants_special(c->splitter) ? LUCE_SPECIAL : 0u);
+    *t = *record;
+    unsigned flags = LUCE_RAW | (special ? LUCE_SPECIAL : 0u);
     if (!luce_detokenize(c->job->server->model, &t->id, 1, flags, &text, &n, &err)) luce_free(text);
     c->raw_bytes += n;
     t->end = c->raw_bytes;
 }
 
+/* The prompt comes first, with those of its tokens that are told of. */
+static void echo(struct choice *c, struct buf *out)
+{
+    const struct job *j = c->job;
+    const struct prompt *p = &j->ask.prompts[c->prompt];
+    char *text = NULL;
+    size_t n = p->text.len;
+    luce_error err = { 0 };
+    if (c->echoed || !j->ask.echo) return;
+    c->echoed = true;
+    if (!p->text.at && luce_detokenize(j->server->model, p->ids, p->n, LUCE_SPECIAL, &text, &n, &err))
+        out->failed = true;
+    if (j->ask.logprobs) take_told(c, &(struct told){ .id = p->ids[0], .unknown = true }, !p->text.at);
+    c->out_bytes += n;
+    cover(c);
+    job_add(c, ITEM_TEXT, (struct str){ text ? text : p->text.at, n }, out);
+    luce_free(text);
+}
+
 static void take_text(struct choice *c, struct str text, struct buf *out)
 {
     c->out_bytes += text.len;
-    while (c->n_covered < c->n_told && c->told[c->n_covered].end <= c->out_bytes) c->n_covered++;
+    cover(c);
     splitter_add(c->splitter, c, text, out);
+}
+
+/* A record's bytes, which may lie anywhere. */
+static const struct told *told_at(const char *data, struct told *told)
+{
+    memcpy(told, data, sizeof *told);
+    return told;
 }
 
 /* Prints what the records say. */
@@ -221,6 +266,7 @@ static void print_records(struct choice *c, const struct buf *records, struct bu
 {
     for (size_t at = 0; at < records->len;) {
         struct record r;
+        struct told told;
         memcpy(&r, records->data + at, sizeof r);
         const char *data = records->data + at + sizeof r;
         at += sizeof r + r.bytes;
@@ -228,7 +274,12 @@ static void print_records(struct choice *c, const struct buf *records, struct bu
             take_text(c, (struct str){ data, r.bytes }, out);
             continue;
         }
-        if (r.kind == RECORD_TOLD) take_told(c, data);
+        if (r.kind == RECORD_PROMPT) {
+            take_told(c, told_at(data, &told), !c->job->ask.prompts[c->prompt].text.at);
+            cover(c);
+            continue;
+        }
+        if (r.kind == RECORD_TOLD) take_told(c, told_at(data, &told), splitter_wants_special(c->splitter));
         c->n_tokens++;
         if (!c->has_content && splitter_in_reasoning(c->splitter)) c->n_reasoning++;
     }
@@ -278,6 +329,7 @@ static bool print_new(struct job *j, struct buf *out, struct refusal *why)
         c->queue = (struct buf){ 0 };
         c->over = c->done;
         pthread_mutex_unlock(&j->lock);
+        if (records.len || c->over) echo(c, out);
         if (!records.failed) print_records(c, &records, out);
         else refuse(why, 500, NULL, NULL, "out of memory for the text");
         buf_drop(&records);
@@ -360,7 +412,7 @@ static bool fit(const struct job *j, const struct prompt *p, int *max_tokens, st
     int context = j->server->info.context;
     int64_t left = (int64_t)context - (int64_t)p->n, wanted = j->ask.max_tokens;
     *max_tokens = (int)(wanted && wanted < left ? wanted : left);
-    if (left >= 1) return true;
+    if (left >= (j->ask.prompt_only ? 0 : 1)) return true;
     if (j->wire == &wire_messages)
         return refuse(why, 400, "context_length_exceeded", "messages", "prompt is too long: %zu tokens > %d maximum",
                       p->n, context - 1);
@@ -389,6 +441,13 @@ static bool make_requests(struct job *j, luce_request *requests, struct refusal 
                                       .draft = a->draft,
                                       .user = c };
         requests[i].sampling.seed += (uint64_t)(i % a->choices);
+        requests[i].thinking = budget_bound(j->server, a, max_tokens);
+        requests[i].prompt_only = a->prompt_only;
+        if (a->echo && a->logprobs) requests[i].on_prompt = on_prompt;
+        if (!a->embed) continue;
+        c->vector = requests[i].embedding = mem_array((size_t)j->server->info.embedding, sizeof *c->vector);
+        requests[i].pooling = j->server->params->pooling;
+        if (!c->vector) return refuse(why, 503, NULL, NULL, "out of memory for the request");
     }
     return true;
 }
@@ -433,10 +492,11 @@ bool job_start(struct server *s, struct exchange *x, const struct wire *d, struc
     pthread_mutex_init(&j->lock, NULL);
     make_id(j->id, sizeof j->id, d->id_prefix);
     int n = j->ask.n_prompts * j->ask.choices;
-    j->choice = n > ASK_CHOICES ? NULL : mem_array((size_t)n, sizeof *j->choice);
+    int most = j->ask.embed ? ASK_INPUTS : ASK_CHOICES;
+    j->choice = n > most ? NULL : mem_array((size_t)n, sizeof *j->choice);
     bool good = j->choice != NULL;
     if (good) j->n_choices = n;
-    else refuse(why, 400, NULL, "n", "more than %d choices of prompts in one request", ASK_CHOICES);
+    else refuse(why, 400, NULL, "n", "more than %d choices of prompts in one request", most);
     if (good) good = submit(j, why);
     if (!good) {
         job_free(j);

@@ -25,6 +25,7 @@ enum finish { FINISH_END, FINISH_STOP, FINISH_LENGTH, FINISH_CALLS };
 
 struct told {                       /* a token with its logprobs */
     int32_t id;
+    bool unknown;                   /* the first of a prompt: there is no logprob */
     float logprob;
     int n_top;
     int32_t top_id[ASK_TOP_LOGPROBS];
@@ -46,6 +47,8 @@ struct choice {
     size_t n_reused;
     double prompt_seconds, decode_seconds;
     uint64_t seed;
+    bool thinking_cut, looped;      /* as luce_result */
+    float *vector;                  /* of its prompt, for embeddings; owned */
     luce_speculation speculation;
     int n_generated;                /* tokens, the end token included */
     /* The printing side. */
@@ -56,7 +59,7 @@ struct choice {
     int n_told, cap_told, n_covered, n_printed;
     size_t raw_bytes, out_bytes;    /* of the tokens; of the text that went out */
     int n_tokens, n_reasoning;
-    bool has_content;
+    bool has_content, echoed;
     enum finish finish;
     bool over;                      /* done, seen by this side: what the engine found is fixed */
     bool ended;                     /* the end was printed */
@@ -126,6 +129,6 @@ bool render_chat(const struct server *s, struct ask *a, struct refusal *why);
 /* One prompt of plain text. */
 bool add_prompt(const struct server *s, struct ask *a, const luce_text *text, struct refusal *why);
 
-extern const struct wire wire_chat, wire_completions, wire_messages, wire_responses;
+extern const struct wire wire_chat, wire_completions, wire_messages, wire_responses, wire_embeddings;
 
 #endif

@@ -1,5 +1,5 @@
 /* server/openai_chat.c - POST /v1/chat/completions: the request, the reply, the stream. */
-#include "server/print.h"
+#include "server/budget.h"
 #include "server/route.h"
 
 static const char *finish_name(enum finish f)
@@ -134,6 +134,7 @@ static void put_choice(struct json *j, struct choice *c)
     json_close(j);
     if (c->job->ask.logprobs) put_chat_logprobs(j, c);
     put_text(j, "finish_reason", finish_name(c->finish));
+    put_finish_details(j, c);
     json_close(j);
     buf_drop(&text);
     buf_drop(&reasoning);
@@ -172,6 +173,7 @@ static void chunk_end(struct json *j, struct choice *c, const char *finish)
     json_close(j);
     if (c && c->job->ask.logprobs && (c->n_printed < c->n_covered)) put_chat_logprobs(j, c);
     put_text(j, "finish_reason", finish);
+    if (c && c->ended) put_finish_details(j, c);
     json_close(j);
     json_close(j);
     event_end(j);

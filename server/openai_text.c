@@ -3,7 +3,7 @@
 #include "server/print.h"
 #include "server/route.h"
 
-static bool add_ids(struct ask *a, const json_t *ids, struct refusal *why)
+static bool add_ids(struct ask *a, const char *key, const json_t *ids, struct refusal *why)
 {
     size_t i, n = json_array_size(ids);
     json_t *v;
@@ -12,36 +12,59 @@ static bool add_ids(struct ask *a, const json_t *ids, struct refusal *why)
     if (more) a->prompts = more;
     if (!p.ids || !more) {
         mem_free(p.ids);
-        return refuse(why, n ? 503 : 400, NULL, "prompt", n ? "out of memory for the prompt" : "prompt: it is empty");
+        return n ? refuse(why, 503, NULL, key, "out of memory for the prompt") : refuse(why, 400, NULL, key,
+                                                                                       "%s: it is empty", key);
     }
     a->prompts[a->n_prompts++] = p;
     json_array_foreach(ids, i, v) {
         if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > INT32_MAX)
-            return refuse(why, 400, NULL, "prompt", "prompt: element %zu is not a token id", i);
+            return refuse(why, 400, NULL, key, "%s: element %zu is not a token id", key, i);
         p.ids[i] = (int32_t)json_integer_value(v);
     }
     return true;
 }
 
-static bool add_one(struct server *s, struct ask *a, const json_t *p, struct refusal *why)
+static bool add_one(struct server *s, struct ask *a, const char *key, const json_t *p, struct refusal *why)
 {
-    if (json_is_array(p)) return add_ids(a, p, why);
-    if (!json_is_string(p)) return refuse(why, 400, NULL, "prompt", "prompt: expected a string, strings, or token ids");
+    if (json_is_array(p)) return add_ids(a, key, p, why);
+    if (!json_is_string(p)) return refuse(why, 400, NULL, key, "%s: expected a string, strings, or token ids", key);
     luce_text text = { .at = json_string_value(p), .bytes = json_string_length(p), .flags = LUCE_BOS };
-    return add_prompt(s, a, &text, why);
+    if (!add_prompt(s, a, &text, why)) return false;
+    return a->prompts[a->n_prompts - 1].n > 0 || refuse(why, 400, NULL, key, "%s: it is empty", key);
+}
+
+bool take_prompts(struct server *s, struct ask *a, const char *key, size_t most, struct refusal *why)
+{
+    const json_t *all = json_object_get(a->body, key), *first = json_array_get(all, 0);
+    bool several = json_is_array(all) && (json_is_string(first) || json_is_array(first));
+    if (!all || json_is_null(all)) return refuse(why, 400, NULL, key, "%s: it is missing", key);
+    if (!several) return add_one(s, a, key, all, why);
+    if (json_array_size(all) > most) return refuse(why, 400, NULL, key, "%s: more than %zu of them", key, most);
+    for (size_t i = 0; i < json_array_size(all); i++)
+        if (!add_one(s, a, key, json_array_get(all, i), why)) return false;
+    return true;
+}
+
+/* What this server does not do is refused; the values that ask for nothing are fine. */
+static bool check_old_fields(const struct ask *a, struct refusal *why)
+{
+    const json_t *suffix = json_object_get(a->body, "suffix");
+    int64_t n = 1, best = 1;
+    if (suffix && !json_is_null(suffix) && json_string_length(suffix) + !json_is_string(suffix))
+        return refuse(why, 400, "unsupported", "suffix", "suffix: this server does not fill in the middle; write the "
+                      "model's own marks into the prompt");
+    if (!field_int(a->body, "n", 1, ASK_CHOICES, &n, why)) return false;
+    best = n;
+    if (!field_int(a->body, "best_of", 1, ASK_CHOICES, &best, why)) return false;
+    return best == n || refuse(why, 400, "unsupported", "best_of", "best_of is %lld and n %lld; this server returns "
+                               "each text that it makes: ask for n of them with logprobs, and choose",
+                               (long long)best, (long long)n);
 }
 
 bool completions_parse(struct server *s, struct ask *a, struct refusal *why)
 {
-    const json_t *prompt = json_object_get(a->body, "prompt"), *first = json_array_get(prompt, 0);
     int64_t top = -1;
-    bool several = json_is_array(prompt) && (json_is_string(first) || json_is_array(first));
-    if (!prompt) return refuse(why, 400, NULL, "prompt", "prompt: it is missing");
-    if (!several && !add_one(s, a, prompt, why)) return false;
-    for (size_t i = 0; several && i < json_array_size(prompt); i++) {
-        if (i == ASK_CHOICES) return refuse(why, 400, NULL, "prompt", "prompt: more than %d of them", ASK_CHOICES);
-        if (!add_one(s, a, json_array_get(prompt, i), why)) return false;
-    }
+    if (!take_prompts(s, a, "prompt", ASK_CHOICES, why) || !check_old_fields(a, why)) return false;
     if (json_is_true(json_object_get(a->body, "logprobs"))) top = 0;
     else if (!json_is_boolean(json_object_get(a->body, "logprobs")) &&
              !field_int(a->body, "logprobs", 0, ASK_TOP_LOGPROBS, &top, why))
@@ -49,7 +72,8 @@ bool completions_parse(struct server *s, struct ask *a, struct refusal *why)
     a->logprobs = top >= 0;
     a->top_logprobs = top > 0 ? (int)top : 0;
     if (!field_bool(a->body, "echo", &a->echo, why)) return false;
-    if (a->echo) return refuse(why, 400, "unsupported", "echo", "echo: this server returns the new text only");
+    const json_t *most = json_object_get(a->body, "max_tokens");
+    a->prompt_only = a->echo && json_is_integer(most) && json_integer_value(most) == 0;
     return ask_common(a, s, why);
 }
 
@@ -95,8 +119,9 @@ static void put_logprobs(struct json *j, struct choice *c)
         for (int i = c->n_printed; i < c->n_covered; i++) {
             const struct told *t = &c->told[i];
             if (l == 0) put_token_text(j, c->job, t->id);
-            if (l == 1) json_number(j, (double)t->logprob);
-            if (l == 2) put_top(j, c->job, t);
+            if (t->unknown && (l == 1 || l == 2)) json_put_null(j);
+            else if (l == 1) json_number(j, (double)t->logprob);
+            else if (l == 2) put_top(j, c->job, t);
             if (l == 3) json_uint(j, i ? c->told[i - 1].end : 0);
         }
         json_close(j);

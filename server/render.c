@@ -2,9 +2,8 @@
 #include <time.h>
 
 #include "base/mem.h"
-#include "chat/chat.h"
 #include "engine/inside.h"
-#include "server/job.h"
+#include "server/budget.h"
 
 static bool append(struct ask *a, struct prompt p, struct refusal *why)
 {
@@ -23,22 +22,8 @@ bool add_prompt(const struct server *s, struct ask *a, const luce_text *text, st
     luce_error err = { 0 };
     struct prompt p = { 0 };
     luce_status st = luce_tokenize(s->model, text, &p.ids, &p.n, &err);
+    p.text = (struct str){ text->at, text->bytes };
     return st ? refuse_status(why, st, err.text) : append(a, p, why);
-}
-
-/* What the request says about thinking: the effort first, then `thinking`; on the messages API silence
- * means off, elsewhere the template's own default. */
-static void read_thinking(const struct ask *a, struct chat_request *r)
-{
-    const json_t *reasoning = json_object_get(a->body, "reasoning"), *thinking = json_object_get(a->body, "thinking");
-    const char *effort = field_text(reasoning, "effort"), *type = field_text(thinking, "type");
-    if (!effort) effort = field_text(a->body, "reasoning_effort");
-    if (effort && !strcmp(effort, "x-high")) effort = "xhigh";
-    r->reasoning_effort = effort;
-    if (effort) r->thinking = strcmp(effort, "none") ? THINKING_ON : THINKING_OFF;
-    else if (json_is_object(reasoning)) r->thinking = THINKING_ON;
-    else if (type) r->thinking = !strcmp(type, "enabled") || !strcmp(type, "adaptive") ? THINKING_ON : THINKING_OFF;
-    else if (a->thinks_when_asked) r->thinking = THINKING_OFF;
 }
 
 bool render_chat(const struct server *s, struct ask *a, struct refusal *why)
@@ -47,7 +32,7 @@ bool render_chat(const struct server *s, struct ask *a, struct refusal *why)
     struct chat_prompt p = { .n_spans = 0 };
     luce_error err = { 0 };
     struct ids ids = { 0 };
-    read_thinking(a, &r);
+    if (!budget_read(s, a, &r, why)) return false;
     luce_status st = chat_render(s->chat, &r, &p, &err);
     if (!st) {
         struct tokenize t = { .text = p.text, .flags = TOKENIZE_CHAT, .spans = p.spans, .n_spans = p.n_spans,
@@ -56,7 +41,7 @@ bool render_chat(const struct server *s, struct ask *a, struct refusal *why)
         st = vocab_tokenize_spans(s->model->vocab, &t, &ids, &err);
     }
     chat_prompt_drop(&p);
-    if (!st) return append(a, (struct prompt){ ids.at, ids.len }, why);
+    if (!st) return append(a, (struct prompt){ .ids = ids.at, .n = ids.len }, why);
     ids_drop(&ids);
     return refuse_status(why, st, err.text);
 }

@@ -26,6 +26,9 @@ bool completions_parse(struct server *s, struct ask *a, struct refusal *why);
 bool messages_parse(struct server *s, struct ask *a, struct refusal *why);
 bool responses_parse(struct server *s, struct ask *a, struct refusal *why);
 
+/* The prompts of a field: a string, strings, token ids, or lists of them; at most so many. */
+bool take_prompts(struct server *s, struct ask *a, const char *key, size_t most, struct refusal *why);
+
 /* Handlers of admin.c; contract as struct route's. */
 bool health_get(struct server *s, struct exchange *x, struct refusal *why);
 bool models_get(struct server *s, struct exchange *x, struct refusal *why);

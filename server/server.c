@@ -10,6 +10,7 @@
 #include "chat/chat.h"
 #include "chat/values.h"
 #include "engine/inside.h"
+#include "server/budget.h"
 #include "server/route.h"
 #include "server/store.h"
 
@@ -44,8 +45,9 @@ luce_status server_open(struct server **out, luce_model *m, const struct server_
     s->model = m;
     s->info = luce_model_describe(m);
     s->started = time(NULL);
-    luce_status st = luce_engine_open(&s->engine, m, params->queue, err);
+    luce_status st = luce_engine_open(&s->engine, m, &params->engine, err);
     if (!st) st = open_chat(s, err);
+    if (!st) st = budget_open(s, err);
     if (!st) st = store_new(&s->store, err);
     if (!st) st = http_open(&s->http, &s->http_params, err);
     if (st) server_close(s);
@@ -80,6 +82,7 @@ void server_close(struct server *s)
         wait_for_jobs(s, GOODBYE_MS);
         http_close(s->http);
     }
+    budget_close(s);
     vocab_guard_free(s->guard);
     chat_template_close(s->chat);
     luce_engine_close(s->engine);

@@ -7,14 +7,20 @@
 
 #include "server/http.h"
 
+enum { EFFORTS = 5 };               /* low, medium, high, x-high, max */
 struct server_params {
     const char *name;               /* of the model, in replies */
     const char *path;               /* of its file, for /props */
     const char *draft_path;         /* of the drafter's file, or NULL; likewise */
-    int queue;                      /* requests that may wait */
+    luce_engine_params engine;      /* how many requests may wait */
     int64_t max_tokens;             /* when a request does not say; 0: what the context leaves */
     double temperature, top_p;      /* likewise */
     int64_t top_k;
+    int64_t think_max;              /* tokens of reasoning of any reply; 0: no bound */
+    int64_t reply_budget;           /* tokens that a bounded reasoning leaves to the answer */
+    int64_t effort[EFFORTS];        /* tokens of reasoning by effort; 0: a share of max_tokens */
+    int thinking;                   /* enum chat_thinking of requests that do not say */
+    luce_pooling pooling;           /* of embeddings */
     const char *template_file;      /* in place of the model's own; NULL: that one */
     bool stream_usage;              /* usage in every stream, also when not asked for */
     struct http_params http;        /* handler and user are set by server_open */
@@ -36,6 +42,8 @@ struct server {
     luce_model_info info;
     struct chat_template *chat;     /* how messages become a prompt; NULL: the model has no text */
     struct vocab_guard *guard;
+    int32_t *close_ids;             /* what ends reasoning that has gone on too long */
+    size_t n_close;
     const struct dialect *dialect;  /* in which the model writes calls and reasoning */
     struct http *http;
     struct store *store;            /* of the Responses API */

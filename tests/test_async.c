@@ -77,7 +77,7 @@ static luce_engine *open_tiny(int sequences, int queue)
     luce_error err = { 0 };
     luce_model_params p = { .path = tiny_model(), .device = "cpu", .threads = 1, .sequences = sequences };
     CHECK_OK(luce_model_open(&m, &p, &err), err);
-    CHECK_OK(luce_engine_open(&e, m, queue, &err), err);
+    CHECK_OK(luce_engine_open(&e, m, &(luce_engine_params){ .queue = queue }, &err), err);
     return e;
 }
 

@@ -197,9 +197,13 @@ static luce_status serve(const char *path, const json_t *all, luce_error *err)
     json_t *key;
     json_array_foreach(json_object_get(all, "keys"), i, key) if (n_keys < 16) keys[n_keys++] = json_string_value(key);
     struct server_params p = {
-        .name = "script", .path = path, .queue = (int)number(all, "queue", 32), .top_p = 1,
+        .name = "script", .path = path, .reply_budget = number(all, "reply_budget", 1024),
+        .think_max = number(all, "think_max", 0), .thinking = (int)number(all, "thinking", 0),
+        .max_tokens = number(all, "max_tokens", 0), .engine = { .queue = (int)number(all, "queue", 32),
+                                                               .gather_ms = (int)number(all, "gather_ms", 0) }, .top_p = 1,
         .http = { .host = "127.0.0.1", .cors = true, .keys = keys, .n_keys = n_keys, .body_bytes = 8 << 20,
                   .keep_alive_ms = (int)number(all, "keep_alive_ms", 4000) } };
+    json_array_foreach(json_object_get(all, "effort"), i, key) if (i < EFFORTS) p.effort[i] = json_integer_value(key);
     luce_model_params model = { .path = path, .device = "cpu", .threads = 1, .chunk = 128,
                                 .sequences = (int)number(all, "sequences", 4),
                                 .drafter = json_string_value(json_object_get(all, "drafter")) };

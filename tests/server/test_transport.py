@@ -228,6 +228,17 @@ class Queue(Base):
         self.assertEqual(APIS["chat"](self.server, "[[short]]", False, n=3).text, "Hello you.")
 
 
+class Gather(Base):
+    settings = {"context": 1000, "sequences": 3, "gather_ms": 1000}
+
+    def test_first_arrivals_begin_together(self):
+        steps = self.status()["steps"]
+        in_parallel([lambda: APIS["completions"](self.server, "[[short]]", False, max_tokens=1)] * 3)
+        self.wait_for(lambda: self.status()["steps"] > steps)
+        self.assertEqual(self.status()["steps"], steps + 1)
+        self.assertEqual(APIS["chat"](self.server, "[[short]]", False).text, "Hello you.")
+
+
 class End(unittest.TestCase):
     def test_running_streams_get_an_error_event_and_the_process_ends(self):
         for script in ("slow", "read", None):
