@@ -451,6 +451,11 @@ bool reply_called(const struct reply *r)
     return r->n_calls > 0 && !r->spoiled;
 }
 
+size_t reply_unread(const struct reply *r)
+{
+    return r->in.len - r->pos + (size_t)r->n_tail;
+}
+
 bool reply_in_reasoning(const struct reply *r)
 {
     return r->mode == IN_REASONING || r->mode == IN_TRIAL;

@@ -67,7 +67,9 @@ void reply_add(struct reply *r, struct str bytes);
 luce_status reply_end(struct reply *r, bool cut, luce_error *err);
 /* At least one call is whole and none is broken or cut: the finish reason is "tool_calls". */
 bool reply_called(const struct reply *r);
-/* Inside reasoning now (for budgets of thinking). Inside a call now (stop strings do not count there). */
+/* Bytes that were taken and not told yet, the text of the event under way included. */
+size_t reply_unread(const struct reply *r);
+/* Inside reasoning, inside a call now. */
 bool reply_in_reasoning(const struct reply *r);
 bool reply_in_call(const struct reply *r);
 

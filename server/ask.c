@@ -156,6 +156,7 @@ static bool add_stops(struct ask *a, const char *key, struct refusal *why)
             return refuse(why, 400, NULL, key, "%s: expected a string or strings, found %s", key, kind_of(s));
         if (json_string_length(s) == 0) continue;
         if (a->n_stop == ASK_STOPS) return refuse(why, 400, NULL, key, "%s: more than %d strings", key, ASK_STOPS);
+        a->stop_text[a->n_stop] = str_of(json_string_value(s));
         a->stop[a->n_stop++] = json_string_value(s);
     }
     return true;

@@ -52,6 +52,7 @@ struct ask {
     int32_t bias_id[ASK_BIAS];
     float bias[ASK_BIAS];
     const char *stop[ASK_STOPS];
+    struct str stop_text[ASK_STOPS];            /* the same */
     int n_stop;
     bool logprobs;
     int top_logprobs;

@@ -37,7 +37,7 @@ static bool on_text(void *user, const char *bytes, size_t n)
     pthread_mutex_lock(&j->lock);
     if (c->queue.len > QUEUE_BYTES && j->ask.stream) c->overflow = true;
     if (!c->overflow) add_record(c, RECORD_TEXT, bytes, n);
-    if (j->connection && j->ask.stream) http_wake(j->connection);
+    if (j->connection && (j->ask.stream || c->stopper.n_stop)) http_wake(j->connection);
     bool go_on = !c->overflow && !j->left;
     pthread_mutex_unlock(&j->lock);
     return go_on;
@@ -76,6 +76,7 @@ static void drop_choice(struct choice *c)
     mem_free(c->told);
     mem_free(c->vector);
     buf_drop(&c->queue);
+    stopper_drop(&c->stopper);
     splitter_free(c->splitter);
     luce_ticket_free(c->ticket);
 }
@@ -203,9 +204,10 @@ void job_add(struct choice *c, enum item_kind kind, struct str text, struct buf 
 }
 
 /* Moves n_covered to the last token whose text has gone out. */
-static void cover(struct choice *c)
+void job_cover(struct choice *c, size_t n)
 {
-    while (c->n_covered < c->n_told && c->told[c->n_covered].end <= c->out_bytes) c->n_covered++;
+    if (n > c->gone_bytes) c->gone_bytes = n;
+    while (c->n_covered < c->n_told && c->told[c->n_covered].end <= c->gone_bytes) c->n_covered++;
 }
 
 static void take_told(struct choice *c, const struct told *record, bool special)
@@ -242,7 +244,7 @@ static void echo(struct choice *c, struct buf *out)
         out->failed = true;
     if (j->ask.logprobs) take_told(c, &(struct told){ .id = p->ids[0], .unknown = true }, !p->text.at);
     c->out_bytes += n;
-    cover(c);
+    job_cover(c, c->out_bytes);
     job_add(c, ITEM_TEXT, (struct str){ text ? text : p->text.at, n }, out);
     luce_free(text);
 }
@@ -250,7 +252,6 @@ static void echo(struct choice *c, struct buf *out)
 static void take_text(struct choice *c, struct str text, struct buf *out)
 {
     c->out_bytes += text.len;
-    cover(c);
     splitter_add(c->splitter, c, text, out);
 }
 
@@ -264,7 +265,7 @@ static const struct told *told_at(const char *data, struct told *told)
 /* Prints what the records say. */
 static void print_records(struct choice *c, const struct buf *records, struct buf *out)
 {
-    for (size_t at = 0; at < records->len;) {
+    for (size_t at = 0; at < records->len && !c->stopped;) {
         struct record r;
         struct told told;
         memcpy(&r, records->data + at, sizeof r);
@@ -276,7 +277,7 @@ static void print_records(struct choice *c, const struct buf *records, struct bu
         }
         if (r.kind == RECORD_PROMPT) {
             take_told(c, told_at(data, &told), !c->job->ask.prompts[c->prompt].text.at);
-            cover(c);
+            job_cover(c, c->gone_bytes);
             continue;
         }
         if (r.kind == RECORD_TOLD) take_told(c, told_at(data, &told), splitter_wants_special(c->splitter));
@@ -288,11 +289,15 @@ static void print_records(struct choice *c, const struct buf *records, struct bu
 static void end_choice(struct choice *c, struct buf *out)
 {
     struct job *j = c->job;
-    bool cut = c->engine_finish == LUCE_FINISH_LENGTH;
-    if (c->engine_finish != LUCE_FINISH_STOP) c->n_covered = c->n_told;
+    bool stop = c->stopped || c->engine_finish == LUCE_FINISH_STOP;
+    bool cut = !stop && c->engine_finish == LUCE_FINISH_LENGTH;
+    if (!stop) c->n_covered = c->n_told;
     bool calls = splitter_end(c->splitter, c, cut, out);
-    c->finish = cut ? FINISH_LENGTH : calls ? FINISH_CALLS : c->engine_finish == LUCE_FINISH_STOP
-        ? FINISH_STOP : FINISH_END;
+    c->finish = cut ? FINISH_LENGTH : calls ? FINISH_CALLS : stop ? FINISH_STOP : FINISH_END;
+    if (c->stopped) {                       /* whatever the engine made until it heard of it */
+        c->n_generated = c->n_tokens;
+        c->stop = c->stopper.stop[c->stopper.hit].at;
+    }
     job_close_item(c, out);
     c->ended = true;
     if (j->ask.stream) j->wire->end_choice(j, c, out);
@@ -303,6 +308,7 @@ static bool find_failure(struct choice *c, struct refusal *why)
 {
     *why = (struct refusal){ 0 };
     if (c->overflow) refuse(why, 500, "slow_client", NULL, "the client reads too slowly");
+    else if (c->stopped) return false;
     else if (c->status) refuse_status(why, c->status, c->error.text);
     else if (c->engine_finish == LUCE_FINISH_CANCELLED)
         refuse(why, 503, "shutting_down", NULL, "the server is shutting down");
@@ -333,6 +339,7 @@ static bool print_new(struct job *j, struct buf *out, struct refusal *why)
         if (!records.failed) print_records(c, &records, out);
         else refuse(why, 500, NULL, NULL, "out of memory for the text");
         buf_drop(&records);
+        if (c->stopped && !c->over) luce_ticket_cancel(c->ticket);
         if (c->over && !find_failure(c, why)) end_choice(c, out);
         all &= c->ended;
     }
@@ -432,10 +439,12 @@ static bool make_requests(struct job *j, luce_request *requests, struct refusal 
         int max_tokens;
         *c = (struct choice){ .job = j, .index = i, .prompt = i / a->choices };
         if (!fit(j, p, &max_tokens, why)) return false;
+        c->stopper = (struct stopper){ .stop = a->stop_text, .n_stop = a->chat ? a->n_stop : 0 };
         if (!(c->splitter = splitter_new(j->server, a)))
             return refuse(why, 503, NULL, NULL, "out of memory for the request");
         requests[i] = (luce_request){ .tokens = p->ids, .n_tokens = p->n, .sampling = a->sampling,
-                                      .max_tokens = max_tokens, .stop = a->stop, .n_stop = a->n_stop,
+                                      .max_tokens = max_tokens, .stop = a->stop,
+                                      .n_stop = a->chat ? 0 : a->n_stop,
                                       .show_special = splitter_wants_special(c->splitter), .on_text = on_text,
                                       .on_token = on_token, .logprobs = a->logprobs, .top_logprobs = a->top_logprobs,
                                       .draft = a->draft,

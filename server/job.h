@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 
+#include "engine/stop.h"
 #include "server/ask.h"
 #include "server/server.h"
 #include "server/split.h"
@@ -57,7 +58,11 @@ struct choice {
     int n_items, cap_items;
     struct told *told;              /* with logprobs: all tokens, n_covered of them with text that went out */
     int n_told, cap_told, n_covered, n_printed;
-    size_t raw_bytes, out_bytes;    /* of the tokens; of the text that went out */
+    size_t raw_bytes, out_bytes;    /* of the tokens; of the text that came */
+    size_t gone_bytes;              /* of that, up to what the client has */
+    struct stopper stopper;         /* chats: stop strings are looked for in what the client sees */
+    enum item_kind held_kind;       /* of the text that it holds back */
+    bool stopped;                   /* one was found: nothing counts after it */
     int n_tokens, n_reasoning;
     bool has_content, echoed;
     enum finish finish;
@@ -120,6 +125,8 @@ struct usage job_usage(const struct job *j);
 /* The splitter hands over what it found. */
 void job_open_call(struct choice *c, struct str name, bool custom, struct buf *out);
 void job_add(struct choice *c, enum item_kind kind, struct str text, struct buf *out);
+/* n bytes of text that came have gone out, or will with the next item. */
+void job_cover(struct choice *c, size_t n);
 void job_close_item(struct choice *c, struct buf *out);
 /* prefix + hex digits that nobody can guess. */
 void make_id(char *out, size_t size, const char *prefix);

@@ -4,12 +4,13 @@
 
 #include "base/mem.h"
 #include "chat/reply.h"
-#include "server/job.h"
+#include "server/print.h"
 
 struct splitter {
     struct reply *reply;            /* NULL: all text is content */
     const struct ask *ask;
     bool only_first;                /* one call is enough */
+    bool called;                    /* there were whole calls before a stop string */
     /* While bytes are taken: */
     struct choice *choice;
     struct buf *out;
@@ -26,14 +27,51 @@ static bool is_custom(const struct ask *a, struct str name)
     return false;
 }
 
+/* Lets go what was held back because a stop string might have come of it. */
+static void let_go(struct splitter *s)
+{
+    struct choice *c = s->choice;
+    size_t n = c->stopper.held.len;
+    if (n == 0) return;
+    job_add(c, c->held_kind, str_in(&c->stopper.held), s->out);
+    stopper_take(&c->stopper, n);
+}
+
+/* Text of an item, up to a stop string. They are looked for in reasoning and in content, each for itself,
+ * and never in calls. */
+static void say(struct splitter *s, enum item_kind kind, struct str text)
+{
+    struct choice *c = s->choice;
+    struct stopper *stopper = &c->stopper;
+    size_t came = c->out_bytes - reply_unread(s->reply), ready;
+    if (stopper->n_stop == 0) {
+        job_cover(c, came + text.len);
+        job_add(c, kind, text, s->out);
+        return;
+    }
+    if (c->held_kind != kind) let_go(s);
+    c->held_kind = kind;
+    size_t held = stopper->held.len;
+    bool hit = stopper_add(stopper, text, &ready);
+    if (stopper->held.failed) s->out->failed = true;
+    if (came + ready >= held) job_cover(c, came + ready - held);
+    job_add(c, kind, (struct str){ stopper->held.data, ready }, s->out);
+    stopper_take(stopper, ready);
+    if (!hit) return;
+    c->stopped = true;
+    s->called = reply_called(s->reply);
+}
+
 static void on_event(void *user, const struct reply_event *e)
 {
     struct splitter *s = user;
     struct choice *c = s->choice;
+    if (c->stopped) return;
+    if (e->kind == REPLY_CALL) let_go(s);
     if (s->only_first && e->call > 0 && e->kind >= REPLY_CALL) return;
     switch (e->kind) {
-    case REPLY_REASONING: job_add(c, ITEM_REASONING, e->text, s->out); break;
-    case REPLY_CONTENT: job_add(c, ITEM_TEXT, e->text, s->out); break;
+    case REPLY_REASONING: say(s, ITEM_REASONING, e->text); break;
+    case REPLY_CONTENT: say(s, ITEM_TEXT, e->text); break;
     case REPLY_CALL: job_open_call(c, e->text, is_custom(s->ask, e->text), s->out); break;
     case REPLY_ARGUMENTS: job_add(c, ITEM_CALL, e->text, s->out); break;
     case REPLY_CALL_END: job_close_item(c, s->out); break;
@@ -75,7 +113,10 @@ void splitter_add(struct splitter *s, struct choice *c, struct str text, struct 
     s->choice = c;
     s->out = out;
     if (s->reply) reply_add(s->reply, text);
-    else job_add(c, ITEM_TEXT, text, out);
+    else {
+        job_cover(c, c->out_bytes);
+        job_add(c, ITEM_TEXT, text, out);
+    }
 }
 
 bool splitter_end(struct splitter *s, struct choice *c, bool cut, struct buf *out)
@@ -85,5 +126,7 @@ bool splitter_end(struct splitter *s, struct choice *c, bool cut, struct buf *ou
     s->out = out;
     if (!s->reply) return false;
     if (reply_end(s->reply, cut, &err)) out->failed = true;
+    if (c->stopped) return s->called;
+    let_go(s);
     return reply_called(s->reply);
 }

@@ -111,6 +111,56 @@ class Chat(unittest.TestCase):
             item = server.post("/v1/responses", {"input": "[[two]]", "tools": custom, "parallel_tool_calls": False})["output"][0]
             self.assertEqual((item["type"], item["name"]), ("custom_tool_call", "f"))
 
+    def test_stop_strings_are_looked_for_in_what_the_client_sees(self):
+        path = hermes("write_file", '{"s": "a STOP b\\n\\nc"}')
+        cases = [   # raw output, stops: text, reasoning, calls, finish
+            (path, ["STOP"], "", "", [{"s": "a STOP b\n\nc"}], "tool_calls"),
+            (path, ["write_file", "arguments", "<tool_call>", "\n"], "", "", [{"s": "a STOP b\n\nc"}], "tool_calls"),
+            ("I look.\n" + path, ["look"], "I", "", [], "stop"),
+            ("I look.\n" + path + "\nThen STOP. " + path, ["STOP"], "I look.Then", "", [{"s": "a STOP b\n\nc"}], "tool_calls"),
+            ("Then STOP. " + path, ["STOP"], "Then", "", [], "stop"),
+            ("<think>\nFirst STOP\n</think>\n\nhi", ["STOP"], "", "First", [], "stop"),
+            ("<think>\nFirst\n</think>\n\nhi STOP", ["STOP"], "hi", "First", [], "stop"),
+            ("<think>\nFirst\n</think>\n\nhi", ["First\n</think>", "</think>", "think", "\n\nhi"], "hi", "First", [], "stop"),
+            ("<think>\nFir\n</think>\n\nst", ["First", "Fir\nst"], "st", "Fir", [], "stop"),
+            ("one\n\ntwo", ["\n\n"], "one", "", [], "stop"),
+            ("one < two", ["<"], "one", "", [], "stop"),
+            ("<tool_call>\nno STOP call\n</tool_call>x", ["STOP"], "<tool_call>\nno", "", [], "stop"),
+            ("abcd", ["bc", "abcd"], "a", "", [], "stop"),
+        ]
+        rng = random.Random(5)
+        scripts = {f"c{i}x{k}": {"pieces": pieces(*cut(raw, rng))} for i, (raw, *_) in enumerate(cases) for k in range(3)}
+        with Server(scripts, context=2048, template=HERMES) as server:
+            for i, (_, stops, text, reasoning, calls, finish) in enumerate(cases):
+                for k in range(3):
+                    for api in ("chat", "messages", "responses"):
+                        answers = [APIS[api](server, f"[[c{i}x{k}]]", stream, tools=tools_for(api), stop=stops)
+                                   for stream in (False, True)]
+                        a = answers[1]
+                        with self.subTest(api=api, case=i, cut=k):
+                            self.assertEqual(answers[0].key(), a.key())
+                            found = [json.loads(c["arguments"]) if isinstance(c["arguments"], str) else c["arguments"] for c in a.calls]
+                            self.assertEqual((a.text.strip(), a.reasoning.strip(), found, a.finish), (text, reasoning, calls, finish))
+                            if api == "messages" and finish == "stop" and (text, reasoning) != ("hi", "First"):
+                                self.assertTrue(a.stop in stops or text == "st")
+
+    def test_a_stop_string_ends_usage_and_logprobs_with_it(self):
+        scripts = {"long": {"pieces": pieces(*"one two three four five six seven".split(" ")), "pace_ms": 2},
+                   "loop": {"pieces": pieces("ab"), "endless": True}}
+        with Server(scripts, context=2048, template=HERMES) as server:
+            for stream in (False, True):
+                a = APIS["chat"](server, "[[long]]", stream, stop=["fourfi"])
+                self.assertEqual((a.text, a.finish, a.usage), ("onetwothree", "stop", 5))
+                self.assertEqual(APIS["chat"](server, "[[loop]]", stream, stop=["baba"]).text, "a")
+            body = {"messages": [{"role": "user", "content": "[[long]]"}], "stop": ["efour"], "logprobs": True}
+            whole = server.post("/v1/chat/completions", body)["choices"][0]
+            stream = [x for _, e in server.events("/v1/chat/completions", body)[:-1] for c in e["choices"]
+                      for x in (c.get("logprobs") or {}).get("content", [])]
+            self.assertEqual(whole["message"]["content"], "onetwothre")
+            self.assertEqual([x["token"] for x in whole["logprobs"]["content"]], ["one", "two"])
+            self.assertEqual(whole["logprobs"]["content"], stream)
+            self.assertEqual(json.loads(server.call("GET", "/status/json")[2])["waiting"], 0)
+
 
 if __name__ == "__main__":
     unittest.main()
