@@ -83,6 +83,8 @@ static void finish(luce_engine *e, struct luce_ticket *t)
     if (result.n_tokens || t->asked.prompt_only) e->stats.prompt_tokens += result.n_prompt;
     e->stats.drafted_tokens += result.speculation.n_drafted;
     e->stats.accepted_tokens += result.speculation.n_accepted;
+    e->stats.reused_tokens += result.n_reused;
+    e->stats.prompt_rows = e->model->scheduler.prompt_rows;
     e->stats.failed += result.status != LUCE_OK;
     e->stats.cancelled += result.finish == LUCE_FINISH_CANCELLED;
     e->stats.finished += result.status == LUCE_OK && result.finish != LUCE_FINISH_CANCELLED;

@@ -100,7 +100,7 @@ static void set_sampling(struct request *r, const struct request_env *env)
 luce_status request_init(struct request *r, const luce_request *asked, const struct request_env *env,
                          luce_error *err)
 {
-    *r = (struct request){ .asked = asked, .vocab = env->vocab };
+    *r = (struct request){ .asked = asked, .vocab = env->vocab, .queued = clock_seconds() };
     struct ids ids = { 0 };
     const int32_t *prompt = asked->tokens;
     size_t n = asked->n_tokens;
@@ -244,6 +244,7 @@ void request_result(struct request *r, luce_result *out)
                           .thinking_cut = r->cut_at > 0, .looped = r->looped,
                           .prompt_seconds = r->first > 0 ? r->first - r->started : 0,
                           .stop = r->finish == LUCE_FINISH_STOP ? r->stop[r->stopper.hit].at : NULL };
+    if (r->started > 0) out->queue_seconds = r->started - r->queued;
     if (n > 0) {
         out->decode_seconds = r->last - r->first;
         memmove(r->ids, r->ids + from, (size_t)n * sizeof *r->ids);

@@ -36,6 +36,7 @@ struct request {
     int  cut_at;                    /* tokens that there were when `thinking` ended it; 0: it did not */
     bool looped;                    /* and then the text repeated itself */
     double *pooled;                 /* [embd] sum of hidden states, or NULL */
+    bool waits;                     /* for pages that an older request is about to have */
     bool refused;                   /* on_text wants no more */
     const atomic_bool *cancel;      /* set by another thread; NULL: nobody can */
 
@@ -45,7 +46,7 @@ struct request {
     int n_reused;
     luce_speculation speculation;
     struct script script;           /* the caller's, by positions */
-    double started, first, last;    /* clock seconds: first step, first token, last token */
+    double queued, started, first, last;    /* clock seconds: came, first step, first token, last token */
 };
 
 /* Tokenises and checks. before: n_before ids that come first (a session), or NULL. context: most

@@ -78,6 +78,7 @@ static enum step_class choose_class(struct scheduler *s)
     bool waits[2] = { false, false };
     for (int i = 0; i < s->n_active; i++) {
         enum step_class class;
+        if (s->active[i]->waits) continue;
         next_rows(s, s->active[i], &class);
         waits[class] = true;
     }
@@ -110,6 +111,7 @@ static luce_status pack(struct scheduler *s, struct packed *p, struct request *r
     enum want want = all ? WANT_ALL : at + n == r->n_ids ? WANT_LAST : WANT_NONE;
     luce_status st = runner_add(s->runner, r->seq, r->ids + at, NULL, n, want, &p->out[p->n], err);
     if (st) return st;
+    if (r->state == REQUEST_PROMPT) s->prompt_rows += (uint64_t)n;
     p->request[p->n] = r;
     p->at[p->n] = at;
     p->rows[p->n++] = n;
@@ -163,7 +165,7 @@ static int share_of_oldest(const struct scheduler *s, enum step_class class, int
     int wanted = 0, n_prompts = 0;
     for (int i = 0; i < s->n_active && wanted < room; i++) {
         enum step_class wants;
-        if (s->active[i]->state != REQUEST_PROMPT || n_prompts++ == 0) continue;
+        if (s->active[i]->state != REQUEST_PROMPT || s->active[i]->waits || n_prompts++ == 0) continue;
         int n = next_rows(s, s->active[i], &wants);
         if (wants == class) wanted += n;
     }
@@ -184,7 +186,7 @@ static void fill(struct scheduler *s, struct packed *p, enum step_class class)
         bool oldest = pass == 1;
         for (int i = 0; i < s->n_active; i++) {
             struct request *r = s->active[i];
-            if (r->state != (pass == 0 ? REQUEST_DECODE : REQUEST_PROMPT)) continue;
+            if (r->state != (pass == 0 ? REQUEST_DECODE : REQUEST_PROMPT) || r->waits) continue;
             luce_error err = { 0 };
             int room = most - runner_step(s->runner)->head.n_rows;
             if (oldest) room = share_of_oldest(s, class, room);
@@ -345,6 +347,7 @@ luce_status scheduler_step(struct scheduler *s, luce_error *err)
     remove_done(s);
     if (s->n_active == 0) return LUCE_OK;
     struct packed p = { .n = 0, .draft = { NULL } };
+    scheduler_share(s);
     enum step_class class = choose_class(s);
     runner_begin(s->runner, class);
     fill(s, &p, class);

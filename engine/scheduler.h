@@ -30,7 +30,7 @@ struct scheduler {
     struct draft   *draft;          /* [STEP_SEQS] by slot; NULL without a speculator */
     double          debt;           /* seconds of wide steps that running texts have waited for */
     double        (*clock)(void);   /* clock_seconds; tests write their own time */
-    uint64_t        steps;
+    uint64_t        steps, prompt_rows;     /* prompt_rows: of prompts, as far as they were not shared */
 };
 
 luce_status scheduler_init(struct scheduler *s, struct runner *r, luce_error *err);
@@ -43,5 +43,7 @@ void scheduler_add(struct scheduler *s, struct request *r, struct seq *seq);
 /* Runs one step. Requests that end leave. A failure of one request ends that request; what is
  * returned (LUCE_E_DEVICE, LUCE_E_NOMEM) has ended all of them. */
 luce_status scheduler_step(struct scheduler *s, luce_error *err);
+/* Lets requests that begin share pages of older ones, or wait for them (request.waits); before each step. */
+void scheduler_share(struct scheduler *s);
 
 #endif

@@ -218,11 +218,12 @@ struct luce_result {
     char    *text;              /* NUL-terminated, NULL while empty; owned */
     size_t   text_bytes;
     size_t   n_prompt;          /* tokens of the prompt, */
-    size_t   n_reused;          /* and how many before them a session had in its cache */
+    size_t   n_reused;          /* tokens from the start that a session or an older request had in the cache */
     uint64_t seed;
     const char *stop;           /* the request's string that ended it, with LUCE_FINISH_STOP */
     bool thinking_cut;          /* `thinking` closed the reasoning; */
     bool looped;                /* the text then went round in circles and was ended (LUCE_FINISH_LENGTH) */
+    double   queue_seconds;     /* from the submission to the first step */
     double   prompt_seconds;    /* from the first step to the first token */
     double   decode_seconds;    /* for the tokens after the first */
     luce_speculation speculation;
@@ -288,6 +289,7 @@ typedef struct {
     bool lost;                  /* the device failed: every request fails until the process starts anew */
     uint64_t steps, prompt_tokens, generated_tokens, finished, failed, cancelled;
     uint64_t drafted_tokens, accepted_tokens;               /* guessed, and right */
+    uint64_t prompt_rows, reused_tokens;    /* of prompts: computed; shared with others instead */
     int pages, free_pages;      /* of the cache's first kind of layers */
 } luce_engine_stats;
 luce_engine_stats luce_engine_count(luce_engine *e);

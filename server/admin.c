@@ -240,6 +240,8 @@ bool metrics_get(struct server *s, struct exchange *x, struct refusal *why)
         { "luce_requests_failed_total", "counter", "requests that failed in the engine", n.failed },
         { "luce_requests_cancelled_total", "counter", "requests that were cancelled", n.cancelled },
         { "luce_prompt_tokens_total", "counter", "tokens of prompts", n.prompt_tokens },
+        { "luce_prompt_tokens_computed_total", "counter", "tokens of prompts that went through the model", n.prompt_rows },
+        { "luce_prompt_tokens_shared_total", "counter", "tokens of prompts whose pages others had", n.reused_tokens },
         { "luce_generated_tokens_total", "counter", "tokens that were generated", n.generated_tokens },
         { "luce_drafted_tokens_total", "counter", "tokens that were guessed", n.drafted_tokens },
         { "luce_accepted_tokens_total", "counter", "guessed tokens that were right", n.accepted_tokens },
@@ -256,6 +258,10 @@ bool metrics_get(struct server *s, struct exchange *x, struct refusal *why)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         buf_printf(&x->reply, "# HELP %s %s\n# TYPE %s %s\n%s %llu\n", rows[i].name, rows[i].help, rows[i].name,
                    rows[i].type, rows[i].name, rows[i].value);
+    buf_printf(&x->reply, "# HELP luce_cache_usage_ratio share of the cache's pages that sequences hold\n"
+               "# TYPE luce_cache_usage_ratio gauge\nluce_cache_usage_ratio %.6f\n",
+               n.pages ? (double)(n.pages - n.free_pages) / n.pages : 0);
+    histograms_print(s->metrics.histogram, &x->reply);
     return true;
 }
 

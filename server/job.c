@@ -58,7 +58,13 @@ static void tell(struct choice *c, enum record_kind kind, const luce_token *t)
 
 static void on_token(void *user, const luce_token *t)
 {
-    tell(user, RECORD_TOLD, t);
+    struct choice *c = user;
+    bool first = c->last_token == 0;
+    double now = clock_seconds();
+    histogram_add(c->job->server->metrics.histogram, first ? HISTOGRAM_FIRST_TOKEN : HISTOGRAM_NEXT_TOKEN,
+                  now - (first ? c->submitted : c->last_token));
+    c->last_token = now;
+    tell(c, RECORD_TOLD, t);
 }
 
 static void on_prompt(void *user, const luce_token *t)
@@ -106,6 +112,11 @@ static void on_done(void *user, luce_result *r)
 {
     struct choice *c = user;
     struct job *j = c->job;
+    struct histogram *h = j->server->metrics.histogram;
+    histogram_add(h, HISTOGRAM_REQUEST, clock_seconds() - c->submitted);
+    histogram_add(h, HISTOGRAM_PROMPT, (double)r->n_prompt);
+    histogram_add(h, HISTOGRAM_GENERATED, (double)r->n_tokens);
+    if (r->n_tokens) histogram_add(h, HISTOGRAM_QUEUE, r->queue_seconds);
     pthread_mutex_lock(&j->lock);
     c->done = true;
     c->status = r->status;
@@ -437,7 +448,7 @@ static bool make_requests(struct job *j, luce_request *requests, struct refusal 
         struct choice *c = &j->choice[i];
         const struct prompt *p = &a->prompts[i / a->choices];
         int max_tokens;
-        *c = (struct choice){ .job = j, .index = i, .prompt = i / a->choices };
+        *c = (struct choice){ .job = j, .index = i, .prompt = i / a->choices, .submitted = clock_seconds() };
         if (!fit(j, p, &max_tokens, why)) return false;
         c->stopper = (struct stopper){ .stop = a->stop_text, .n_stop = a->chat ? a->n_stop : 0 };
         if (!(c->splitter = splitter_new(j->server, a)))

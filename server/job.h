@@ -38,6 +38,7 @@ struct job;
 struct choice {
     struct job *job;
     luce_ticket *ticket;
+    double submitted, last_token;   /* clock seconds; the engine's thread writes last_token */
     /* The engine's side, under job.lock. */
     struct buf queue;               /* records, see job.c */
     bool done, overflow;

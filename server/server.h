@@ -5,6 +5,7 @@
 
 #include <stdatomic.h>
 
+#include "server/histogram.h"
 #include "server/http.h"
 
 enum { EFFORTS = 5 };               /* low, medium, high, x-high, max */
@@ -28,6 +29,7 @@ struct server_params {
 
 struct metrics {
     atomic_ulong requests, refused, streams, dropped;
+    struct histogram histogram[HISTOGRAMS];
 };
 
 struct chat_template;
