@@ -3,6 +3,7 @@
 #define LUCE_GGUF_INSIDE_H
 
 #include "base/arena.h"
+#include "base/buf.h"
 #include "base/file.h"
 #include "base/map.h"
 #include "gguf/reader.h"
@@ -34,6 +35,7 @@ struct part {
 
 struct gguf {
     char *path;                     /* as given to gguf_open; owned */
+    struct buf made;                /* a header that no file has: parts[0] of a safetensors checkpoint */
     struct arena arena;             /* names of tensors and parts */
     struct part *parts;             /* owned; the model's keys are those of parts[0] */
     int n_parts;
@@ -56,7 +58,10 @@ luce_status split_open(struct gguf *g, luce_error *err);
 /* Refuses a file that goes on with the next file's header behind its own data. */
 luce_status split_refuse_joined(const struct part *p, luce_error *err);
 
-/* reader.c: maps and parses one more file. */
+/* reader.c: a reader without parts, or NULL; a zeroed part at the end of g->parts, or NULL. */
+struct gguf *reader_new(const char *path);
+struct part *reader_add_part(struct gguf *g, const char *path);
+/* Maps and parses one more file. */
 luce_status reader_add_file(struct gguf *g, const char *path, luce_error *err);
 /* Forgets everything but the path. */
 void reader_clear(struct gguf *g);

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "gguf/inside.h"
 
-static struct gguf *reader_new(const char *path)
+struct gguf *reader_new(const char *path)
 {
     struct gguf *g = mem_zero(sizeof *g);
     if (g && (g->path = mem_text(path, strlen(path)))) return g;
@@ -13,8 +13,7 @@ static struct gguf *reader_new(const char *path)
     return NULL;
 }
 
-/* A zeroed part at the end of g->parts, or NULL. */
-static struct part *add_part(struct gguf *g, const char *path)
+struct part *reader_add_part(struct gguf *g, const char *path)
 {
     struct part *parts = mem_resize(g->parts, ((size_t)g->n_parts + 1) * sizeof *parts);
     if (!parts) return NULL;
@@ -28,7 +27,7 @@ static struct part *add_part(struct gguf *g, const char *path)
 
 luce_status reader_add_file(struct gguf *g, const char *path, luce_error *err)
 {
-    struct part *p = add_part(g, path);
+    struct part *p = reader_add_part(g, path);
     if (!p) return fail(err, LUCE_E_NOMEM, "%s: out of memory for the header", path);
     luce_status st = file_map_open(&p->map, path, err);
     if (st) return st;
@@ -57,7 +56,7 @@ luce_status gguf_open_memory(struct gguf **out, const void *data, uint64_t size,
 {
     *out = NULL;
     struct gguf *g = reader_new(name);
-    struct part *p = g ? add_part(g, name) : NULL;
+    struct part *p = g ? reader_add_part(g, name) : NULL;
     luce_status st;
     if (!p) {
         st = fail(err, LUCE_E_NOMEM, "%s: out of memory for the header", name);
@@ -90,6 +89,7 @@ void reader_clear(struct gguf *g)
     mem_free(g->tensors);
     map_drop(&g->tensor_index);
     arena_drop(&g->arena);
+    buf_drop(&g->made);
     *g = (struct gguf){ .path = g->path };
 }
 
