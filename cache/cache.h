@@ -37,12 +37,16 @@ int cache_max_positions(const struct cache *c);
 /* A new empty sequence. LUCE_E_DEVMEM: all slots are taken. */
 luce_status seq_open(struct seq **out, struct cache *c, luce_error *err);
 void seq_close(struct seq *s);                  /* releases pages and slot; NULL is fine */
-/* Shares the first n positions of `from`; s must be empty. LUCE_E_ARG unless n is a multiple of the
+/* Shares the first n positions of `from` and its origin; s must be empty. LUCE_E_ARG unless n is a multiple of the
  * page, at most what `from` has in pages, and a window of `from` still holds what row n sees. */
 luce_status seq_share(struct seq *s, const struct seq *from, int n, luce_error *err);
 int seq_slot(const struct seq *s);
 /* Positions in the sequence: committed pages plus rows accepted but not yet moved. */
 int seq_length(const struct seq *s);
+/* Rows that are added from here on stand `origin` positions further in their text than in the sequence: their
+ * rotary positions. 0 at first. */
+void seq_set_origin(struct seq *s, int origin);
+int seq_origin(const struct seq *s);
 /* Positions from the start that were computed in wide steps. */
 int seq_wide(const struct seq *s);
 /* Makes sure that positions up to n exist in pages that nobody else holds where they will be written

@@ -15,6 +15,7 @@ struct seq {
     struct cache *cache;
     int      slot;
     int      length;            /* positions in pages plus those in `pending` */
+    int      origin;            /* rotary position of a row less its place */
     int      wide;              /* positions from the start that wide steps computed */
     int      n_pending;         /* accepted rows that the slot's bank still holds */
     uint8_t  pending[NARROW_ROWS];

@@ -95,6 +95,16 @@ int seq_length(const struct seq *s)
     return s->length;
 }
 
+void seq_set_origin(struct seq *s, int origin)
+{
+    s->origin = origin;
+}
+
+int seq_origin(const struct seq *s)
+{
+    return s->origin;
+}
+
 int seq_wide(const struct seq *s)
 {
     return s->wide;
@@ -121,6 +131,7 @@ luce_status seq_share(struct seq *s, const struct seq *from, int n, luce_error *
         }
     }
     s->length = n;
+    s->origin = from->origin;
     s->wide = from->wide < n ? from->wide : n;
     return LUCE_OK;
 }

@@ -147,7 +147,8 @@ static luce_status replay_all(struct check_walk *w, struct rig *r, struct replay
 
 static luce_status check_case(struct check_walk *w, struct case_env *env, luce_error *err)
 {
-    if (env->step->head.n_rows < 2 || (env->c->wide && env->c->tree)) return LUCE_OK;
+    const struct op_case *c = env->c;
+    if (env->step->head.n_rows < 2 || c->block || (c->wide && c->tree)) return LUCE_OK;
     struct rig r;
     luce_status st = rig_open(&r, w->d, env, err);
     if (st) return st;

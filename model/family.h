@@ -65,6 +65,7 @@ struct decoder {                /* the keys that all decoders share, checked */
 };
 
 struct synthetic_plan;          /* model/presets.h */
+struct record;
 
 struct model {
     const struct family *family;
@@ -90,6 +91,9 @@ struct family {
     luce_status (*configure)(struct model *m, const struct gguf *g, luce_error *err);
     /* One layer, with its residual stream x [rows, embd] in and out. */
     struct val (*record_layer)(struct tape *t, const struct model *m, int layer, struct val x);
+    /* Families whose wide steps are another forward pass than their narrow ones record both here, one call
+     * each; NULL: model_record with record_layer serves both. */
+    void (*record)(struct tape *t, const struct model *m, enum step_class class, struct record *out);
     size_t layer_size;
     const struct bind *binds;
     int n_binds;
@@ -118,11 +122,12 @@ luce_status model_limit_context(struct model *m, int positions, luce_error *err)
  * the tensor's name). Until the upload; as long as reading the file takes. */
 luce_status model_check_weights(const struct model *m, luce_error *err);
 
-struct record {                 /* what model_record gives */
+struct record {                 /* what model_record gives; of a drafter that reads features, see model/dflash.h */
     struct val logits;          /* [out, vocab], kept */
     struct val argmax;          /* [out, 1] i32, kept */
     struct val taps[MODEL_MAX_TAPS];       /* residual stream after the asked layers, [rows, embd], kept */
     struct val hidden;          /* [out, embd] after the final norm, kept (embeddings) */
+    struct val given;           /* an input of wide steps, [rows, ..]: features of the target */
 };
 struct record_params {
     int n_taps, tap_layer[MODEL_MAX_TAPS];

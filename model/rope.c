@@ -38,6 +38,7 @@ static luce_status read_scaling(const struct model *m, const struct gguf *g, str
     if ((st = decoder_float(m, g, "rope.scaling.factor", old_factor, -1, &k->factor, err))) return st;
     snprintf(key, sizeof key, "%s.rope.scaling.type", m->family->arch);
     if ((st = gguf_text(g, key, str_of(k->factor > 0 ? "linear" : "none"), &type, err))) return st;
+    if (str_is(type, "default")) type = str_of("none");         /* as checkpoints say it */
     for (k->scaling = 0; k->scaling < SCALE_COUNT; k->scaling++)
         if (str_is(type, scaling_names[k->scaling])) break;
     if (k->scaling == SCALE_COUNT)

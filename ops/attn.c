@@ -4,6 +4,7 @@
  *   narrow  committed positions p < past with p <= see, and the bank rows named by its path bits;
  *           the j-th of them in order stands at position past + j
  *   wide    positions p <= see
+ * block: narrow rows see all bank rows of their sequence in this step, the j-th at past + j
  * and under a window only those with index - position < window. ROPE_KV of the same layer comes
  * before it on the tape. A row that sees nothing gives zeros. */
 #include <string.h>
@@ -34,7 +35,7 @@ struct val op_attn(struct tape *t, int layer, struct val q, const struct attn_at
 }
 
 /* The places (ref_k) of the keys that a row sees, in order of position; returns how many. */
-static int visible(const struct ref_args *a, const struct step_row *r, int window, int *places)
+static int visible(const struct ref_args *a, const struct step_row *r, int window, bool block, int *places)
 {
     const struct step_seq *s = &a->step->seq[r->seq];
     bool wide = a->step->head.wide;
@@ -43,7 +44,7 @@ static int visible(const struct ref_args *a, const struct step_row *r, int windo
     for (int p = 0; p <= last; p++)
         if (!window || r->index - p < window) places[n++] = p;
     for (int j = 0, p = s->past; !wide && j < s->n_rows; j++) {
-        if (!(r->path >> j & 1)) continue;
+        if (!block && !(r->path >> j & 1)) continue;
         if (!window || r->index - p < window) places[n++] = -1 - j;
         p++;
     }
@@ -76,7 +77,7 @@ static void reference(const struct ref_args *a)
     int group = p->heads / p->kv_heads;
     for (int r = 0; r < a->rows; r++) {
         const struct step_row *row = &a->step->row[r];
-        int n = visible(a, row, p->window, a->places);
+        int n = visible(a, row, p->window, p->block, a->places);
         for (int h = 0; h < p->heads; h++) {
             size_t at = (size_t)r * (size_t)a->out_cols[0] + (size_t)h * (size_t)p->head_dim;
             attend(a, p, a->step->seq[row->seq].slot, h / group, a->x[0] + at, a->places, n, a->y[0] + at);
@@ -90,6 +91,7 @@ static void print(const void *attr, struct buf *out)
     buf_printf(out, "%d heads, %d kv heads of %d, scale %g", p->heads, p->kv_heads, p->head_dim, p->scale);
     if (p->window) buf_printf(out, ", window %d", p->window);
     if (p->softcap != 0) buf_printf(out, ", softcap %g", p->softcap);
+    if (p->block) buf_add_text(out, ", whole block");
 }
 
 /* p: heads, kv_heads, head_dim, window, format of k, of v. f: softcap. Keys and values come in
@@ -102,7 +104,7 @@ static struct val record_case(struct case_env *env, const struct op_case *c)
     int layer = case_cache(env, kv_heads, dim, window, k, v);
     struct rope_kv_attr post = { .heads = heads, .kv_heads = kv_heads, .head_dim = dim };
     struct attn_attr a = { .heads = heads, .kv_heads = kv_heads, .head_dim = dim, .window = window,
-                           .scale = 1 / sqrtf((float)dim), .softcap = c->f[0] };
+                           .scale = 1 / sqrtf((float)dim), .softcap = c->f[0], .block = c->block };
     struct val x = case_input(env, DOM_ROWS, (heads + 2 * kv_heads) * dim, 1.5f);
     struct val q = op_rope_kv(case_tape(env), layer, x, &(struct qkv_weights){ 0 }, &post);
     return op_attn(case_tape(env), layer, q, &a);
@@ -141,11 +143,14 @@ static void cases(struct case_list *l)
         { .n_rows = 100, .p = { 4, 2, 96, 33, Q_Q4_0, Q_Q4_0 }, .past = 128, .wide = 1 },
         { .n_rows = 96, .p = { 4, 1, 64, 0, Q_F16, Q_F16 }, .past = 64, .wide = 1, .tree = 1 },
         { .n_rows = 7, .p = { 16, 1, 64, 0, Q_F16, Q_F16 }, .past = 20, .wide = 1 },
+        { .n_rows = 16, .p = { 4, 2, 64, 0, Q_F16, Q_F16 }, .past = 70, .block = true },
+        { .n_rows = 5, .p = { 4, 2, 16, 0, Q_F16, Q_F16 }, .block = true },
+        { .n_rows = 64, .p = { 4, 1, 32, 40, Q_F16, Q_F16 }, .past = 130, .n_seqs = 5, .block = true },
     };
     for (size_t i = 0; i < COUNT(shapes); i++) {
         struct op_case c = shapes[i];
         c.record = record_case;
-        c.label = c.tree ? c.wide ? "image run" : "tree" : "";
+        c.label = c.block ? "block" : c.tree ? c.wide ? "image run" : "tree" : "";
         case_add(l, &c);
     }
 }
@@ -157,14 +162,14 @@ static int first_seen(const struct step_row *r, int window)
 }
 
 /* Keys that a row sees. */
-static int seen_by(const struct step *s, const struct step_row *r, int window)
+static int seen_by(const struct step *s, const struct step_row *r, int window, bool block)
 {
     const struct step_seq *q = &s->seq[r->seq];
     int last = s->head.wide || r->see < q->past ? r->see : q->past - 1;
     int n = last - first_seen(r, window) + 1;
     if (n < 0) n = 0;
     for (int j = 0, at = q->past; !s->head.wide && j < q->n_rows; j++) {
-        if (!(r->path >> j & 1)) continue;
+        if (!block && !(r->path >> j & 1)) continue;
         if (!window || r->index - at < window) n++;
         at++;
     }
@@ -180,7 +185,7 @@ static struct work work(const struct tape *t, const struct call *c, const struct
         int first = INT32_MAX, end = s->head.wide ? 0 : q->past;
         for (int j = q->first_row; j < q->first_row + q->n_rows; j++) {
             const struct step_row *r = &s->row[j];
-            w.ops += 4.0 * a->heads * a->head_dim * seen_by(s, r, a->window);
+            w.ops += 4.0 * a->heads * a->head_dim * seen_by(s, r, a->window, a->block);
             if (first_seen(r, a->window) < first) first = first_seen(r, a->window);
             if (s->head.wide && r->see + 1 > end) end = r->see + 1;
         }

@@ -23,6 +23,8 @@ struct op_case {
     /* Shape of the step's rows; zero: one chain. See case_step. */
     int n_seqs, past, wide, tree;
     int rope;                   /* added to the rotary positions */
+    bool block;                 /* rows see later ones: their bits do depend on company; and a device may lack
+                                   the kernel (it takes no drafter that needs it) */
 };
 /* What the functions `cases` of the op table fill. A failed addition is remembered. */
 struct case_list {

@@ -36,7 +36,7 @@ static uint64_t scratch2_size(const struct tape *t)
         const struct call *c = &t->calls[i];
         uint64_t scores = c->op == OP_ROUTE ? 2 * (uint64_t)tape_shape(t, c->in[0]).cols : 0;
         if (scores > most) most = scores;
-        if (c->layer < 0 || !t->kv || !c->n_out) continue;
+        if (c->layer < 0 || !t->kv) continue;
         const struct kv_layer *y = &t->kv->layer[c->layer];
         uint64_t n = (uint64_t)c->shape[0].cols + (uint64_t)y->kv_heads * (uint64_t)(y->k_dim + y->v_dim);
         if (n > most) most = n;

@@ -23,6 +23,7 @@
     X(ROPE_KV, rope_kv, "norm and rotate q and k per head, commit and write k and v")     \
     X(ATTN,    attn,    "attention over pages, staging bank and path")                    \
     X(TAKE,    take,    "the rows whose logits are wanted")                               \
+    X(CONV,    conv,    "each row and those before it in its block, by weights of the row")  \
     X(ADD,     add,     "a + b")                                                          \
     X(ARGMAX,  argmax,  "index of the largest column; ties to the lowest; NaN gives -1")
 
@@ -63,7 +64,9 @@ struct attn_attr {
     float scale;                /* of q . k */
     int   window;               /* key p is visible to row i iff i - p < window; 0: all */
     float softcap;
+    bool  block;                /* narrow rows see all rows of their sequence in the step, not their path */
 };
+struct conv_attr   { int taps, group, side; };
 
 /* ---- record functions. Each checks shapes and returns the output, or "no value" on a dead tape --- */
 /* y[r] = scale * table[token[r]]; zeros for a token outside the table. table [embd, vocab]. */
@@ -97,7 +100,8 @@ struct qkv_weights {            /* k and v NULL: q holds all rows in order q, k,
     const struct weight *q, *k, *v, *q_bias, *k_bias, *v_bias, *q_norm, *k_norm;
     const struct weight *freq;  /* [rope_dims / 2] f32: radians per position of each pair */
 };
-/* Returns q [rows, heads * head_dim]; keys and values of `layer` go to bank or pages. */
+/* Returns q [rows, heads * head_dim]; keys and values of `layer` go to bank or pages. ROPE_KV with
+ * heads 0 gives no value: its rows are only seen. */
 struct val op_qkv(struct tape *t, int layer, struct val x, const struct qkv_weights *w,
                   const struct rope_kv_attr *post);
 /* The second half alone: x [rows, (heads + 2 kv_heads) * head_dim], q then k then v. */
@@ -105,6 +109,10 @@ struct val op_rope_kv(struct tape *t, int layer, struct val x, const struct qkv_
                       const struct rope_kv_attr *post);
 /* o [rows, heads * head_dim]; query head h reads kv head h / (heads / kv_heads). */
 struct val op_attn(struct tape *t, int layer, struct val q, const struct attn_attr *attr);
+/* y[r][c] = sum over taps o of (base[side][o][c] + dyn[r][side][o][c / group]) * x[r - o][c], without rows
+ * before the first of the sequence in the step. base [2 * taps * cols] f32, dyn [rows, 2 * taps * cols / group]. */
+struct val op_conv(struct tape *t, struct val x, struct val dyn, const struct weight *base,
+                   const struct conv_attr *attr);
 /* x [rows, cols] -> [out rows, cols]. */
 struct val op_take(struct tape *t, struct val x);
 struct val op_add(struct tape *t, struct val a, struct val b);

@@ -80,7 +80,7 @@ bool record_rope(struct tape *t, const char *op, int layer, const struct qkv_wei
                  const struct rope_kv_attr *a)
 {
     if (tape_dead(t)) return false;
-    if (a->heads < 1 || a->kv_heads < 1 || a->head_dim < 1 || a->heads % a->kv_heads)
+    if (a->heads < 0 || a->kv_heads < 1 || a->head_dim < 1 || a->heads % a->kv_heads)
         return tape_fail(t, "%s: %d heads of %d over %d kv heads: heads must be a multiple", op, a->heads,
                          a->head_dim, a->kv_heads), false;
     if (a->layout != ROPE_NONE && (a->rope_dims < 2 || a->rope_dims % 2 || a->rope_dims > a->head_dim))

@@ -5,8 +5,8 @@
  *   rotation         pair i of the first rope_dims dims by a = rope[0] * freq[i] (a product in f32):
  *                    (u, v) -> m * (u cos a - v sin a, v cos a + u sin a)
  * Before anything is written, the accepted bank rows of the step before move into pages (step.h,
- * commit). A narrow row then goes to the bank row of its number in its sequence, a wide row to
- * position `index`. Su et al. 2021, "RoFormer". */
+ * commit). heads 0: the rows are only seen, and there is no q. A narrow row then goes to the bank row of its
+ * number in its sequence, a wide row to position `index`. Su et al. 2021, "RoFormer". */
 #include "ops/rope_kv.h"
 
 #include <string.h>
@@ -30,7 +30,7 @@ struct val op_rope_kv(struct tape *t, int layer, struct val x, const struct qkv_
                          "need %lld rows of the step", layer, s.cols, (int)s.rows, post->heads,
                          post->kv_heads, post->head_dim, (long long)need);
     struct call c = { .op = OP_ROPE_KV, .layer = layer, .n_in = 1, .in = { x }, .n_w = W_QKV_FREQ + 1,
-                      .n_out = 1, .attr = post, .attr_size = sizeof *post };
+                      .n_out = post->heads > 0, .attr = post, .attr_size = sizeof *post };
     c.w[W_QKV_QNORM] = w->q_norm;
     c.w[W_QKV_KNORM] = w->k_norm;
     c.w[W_QKV_FREQ] = post->layout == ROPE_NONE ? NULL : w->freq;
@@ -80,7 +80,7 @@ void rope_kv_row(const struct ref_args *a, const struct rope_kv_attr *p, int row
         norm_head(a, h < p->heads ? W_QKV_QNORM : W_QKV_KNORM, z, dim, p->eps);
         rotate_head(a, p, r->rope[0], z);
     }
-    memcpy(q, x, (size_t)p->heads * bytes);
+    if (p->heads) memcpy(q, x, (size_t)p->heads * bytes);
     for (int h = 0; h < p->kv_heads; h++) {
         const double *k = x + (size_t)(p->heads + h) * (size_t)dim;
         memcpy(ref_k(a->cache, a->call->layer, s->slot, place, h), k, bytes);
@@ -95,7 +95,7 @@ static void reference(const struct ref_args *a)
     rope_kv_commit(a);
     for (int r = 0; r < a->rows; r++) {
         memcpy(a->scratch2, a->x[0] + (size_t)r * (size_t)a->cols[0], (size_t)a->cols[0] * sizeof(double));
-        rope_kv_row(a, p, r, a->scratch2, a->y[0] + (size_t)r * (size_t)a->out_cols[0]);
+        rope_kv_row(a, p, r, a->scratch2, p->heads ? a->y[0] + (size_t)r * (size_t)a->out_cols[0] : a->scratch2);
     }
 }
 
@@ -126,7 +126,8 @@ static struct val record_case(struct case_env *env, const struct op_case *c)
         w.k_norm = case_weight(env, a.head_dim, 0, 1, 0.3f);
     }
     if (a.layout != ROPE_NONE) w.freq = case_freq(env, a.rope_dims);
-    return op_rope_kv(case_tape(env), layer, x, &w, &a);
+    struct val q = op_rope_kv(case_tape(env), layer, x, &w, &a);
+    return a.heads ? q : x;
 }
 
 static void cases(struct case_list *l)
@@ -145,11 +146,12 @@ static void cases(struct case_list *l)
         { .n_rows = 200, .p = { 9, 3, 64, 64, ROPE_NORM, 0, Q_F16 }, .wide = 1 },
         { .n_rows = 130, .p = { 4, 1, 128, 128, ROPE_NEOX, 1, Q_Q8_0 }, .past = 64, .n_seqs = 2, .wide = 1 },
         { .n_rows = 65, .p = { 2, 1, 32, 32, ROPE_NEOX, 0, Q_Q4_0 }, .past = 66, .wide = 1 },
+        { .n_rows = 40, .p = { 0, 2, 32, 32, ROPE_NEOX, 1, Q_F16 }, .past = 30, .wide = 1, .block = true },
     };
     for (size_t i = 0; i < COUNT(shapes); i++) {
         struct op_case c = shapes[i];
         c.record = record_case;
-        c.label = c.tree ? "tree" : c.rope ? "far positions" : "";
+        c.label = !c.p[0] ? "keys and values alone" : c.tree ? "tree" : c.rope ? "far positions" : "";
         case_add(l, &c);
     }
 }

@@ -15,7 +15,7 @@ struct runner {
     struct model  *model;
     struct device *device;
     struct cache  *cache;
-    struct tape    tape;
+    struct tape    tape[2];             /* by class; the second only when the family records it */
     struct record  record;
     struct load_plan plan;
     int            chunk;
@@ -30,8 +30,10 @@ struct runner {
 struct bucket bucket_of(int i, int chunk);
 /* Rows of a prefill step: what p asks for or the device prefers. */
 luce_status chunk_of(const struct load_params *p, int *chunk, luce_error *err);
-/* Fills *plan for the tape of m, recorded with this layout. */
-luce_status plan_load(const struct model *m, const struct kv_layout *kv, const struct tape *tape,
+/* The tape that steps of this class run. */
+const struct tape *tape_of(const struct model *m, const struct tape *tapes, enum step_class class);
+/* Fills *plan for the tapes of m, recorded with this layout. */
+luce_status plan_load(const struct model *m, const struct kv_layout *kv, const struct tape *tapes,
                       const struct load_params *p, struct load_plan *plan, luce_error *err);
 struct cache_config cache_config_of(const struct load_params *p, const struct kv_layout *kv, int context,
                                     int chunk);

@@ -68,12 +68,19 @@ static int context_for(const struct load_params *p, const struct kv_layout *kv, 
     return low;
 }
 
-static luce_status scratch_bytes(const struct tape *tape, int chunk, uint64_t *out, luce_error *err)
+const struct tape *tape_of(const struct model *m, const struct tape *tapes, enum step_class class)
+{
+    return &tapes[m->family->record ? class : 0];
+}
+
+static luce_status scratch_bytes(const struct model *m, const struct tape *tapes, int chunk, uint64_t *out,
+                                 luce_error *err)
 {
     *out = 0;
     for (int i = WIDE_BUCKET - 1; i <= WIDE_BUCKET; i++) {
         struct plan plan;
-        luce_status st = plan_make(&plan, tape, bucket_of(i, chunk), err);
+        struct bucket b = bucket_of(i, chunk);
+        luce_status st = plan_make(&plan, tape_of(m, tapes, b.class), b, err);
         if (!st && plan.bytes > *out) *out = plan.bytes;
         plan_drop(&plan);
         if (st) return st;
@@ -95,7 +102,7 @@ static luce_status refuse(const struct load_plan *plan, const struct device_info
                 (double)plan->free / mib, (double)usable / mib, remedy);
 }
 
-luce_status plan_load(const struct model *m, const struct kv_layout *kv, const struct tape *tape,
+luce_status plan_load(const struct model *m, const struct kv_layout *kv, const struct tape *tapes,
                       const struct load_params *p, struct load_plan *plan, luce_error *err)
 {
     struct device_info info = { 0 };
@@ -108,7 +115,7 @@ luce_status plan_load(const struct model *m, const struct kv_layout *kv, const s
         return fail(err, LUCE_E_ARG, "%d sequences at once; expected 1 to %d", p->n_slots, STEP_SEQS);
     luce_status st = chunk_of(p, &chunk, err);
     if (!st) st = p->device->fns->info(p->device, &info, err);
-    if (!st) st = scratch_bytes(tape, chunk, &plan->scratch, err);
+    if (!st) st = scratch_bytes(m, tapes, chunk, &plan->scratch, err);
     if (st) return st;
     for (int i = 0; i < m->n_weights; i++)
         plan->weights += p->device->fns->weight_bytes(p->device, &m->weights[i]);

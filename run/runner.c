@@ -14,13 +14,23 @@ static luce_status fix_formats(struct kv_layout *kv, const struct load_params *p
     return kv_layout_finish(kv, p->k_format ? p->k_format : Q_F16, p->v_format ? p->v_format : Q_F16, err);
 }
 
-static luce_status record(struct tape *t, const struct model *m, const struct kv_layout *kv,
-                          const struct load_params *p, struct record *out, luce_error *err)
+static luce_status record_class(struct tape *t, const struct model *m, enum step_class class,
+                                const struct kv_layout *kv, const struct load_params *p, struct record *out,
+                                luce_error *err)
 {
     tape_begin(t, device_target(p->device), kv);
-    model_record(t, m, &p->record, out);
+    if (m->family->record) m->family->record(t, m, class, out);
+    else model_record(t, m, &p->record, out);
     for (int i = 1; i < t->n_values && p->keep_values; i++) t->values[i].keep = true;
     return tape_end(t, err);
+}
+
+static luce_status record(struct tape *tapes, const struct model *m, const struct kv_layout *kv,
+                          const struct load_params *p, struct record *out, luce_error *err)
+{
+    luce_status st = record_class(&tapes[STEP_NARROW], m, STEP_NARROW, kv, p, out, err);
+    if (st || !m->family->record) return st;
+    return record_class(&tapes[STEP_WIDE], m, STEP_WIDE, kv, p, out, err);
 }
 
 luce_status runner_plan(const struct model *m, const struct load_params *p, struct load_plan *out,
@@ -30,12 +40,12 @@ luce_status runner_plan(const struct model *m, const struct load_params *p, stru
     struct kv_layout *kv = mem_alloc(sizeof *kv);
     if (!kv) return fail(err, LUCE_E_NOMEM, "out of memory for the load plan");
     *kv = m->kv;
-    struct tape tape = { 0 };
-    struct record rec;
+    struct tape tapes[2] = { 0 };
+    struct record rec = { 0 };
     luce_status st = fix_formats(kv, p, err);
-    if (!st) st = record(&tape, m, kv, p, &rec, err);
-    if (!st) st = plan_load(m, kv, &tape, p, out, err);
-    tape_drop(&tape);
+    if (!st) st = record(tapes, m, kv, p, &rec, err);
+    if (!st) st = plan_load(m, kv, tapes, p, out, err);
+    for (int i = 0; i < 2; i++) tape_drop(&tapes[i]);
     mem_free(kv);
     return st;
 }
@@ -50,7 +60,7 @@ static luce_status open_all(struct runner *r, const struct load_params *p, luce_
     if (!st) st = runner_plan(m, p, &r->plan, err);
     if (!st) st = model_limit_context(m, r->plan.context, err);     /* may change what is recorded */
     if (!st) st = fix_formats(&m->kv, p, err);
-    if (!st) st = record(&r->tape, m, &m->kv, p, &r->record, err);
+    if (!st) st = record(r->tape, m, &m->kv, p, &r->record, err);
     if (st) return st;
     struct cache_config c = cache_config_of(p, &m->kv, r->plan.context, r->chunk);
     if ((st = upload_weights(m, p, err))) return st;
@@ -81,7 +91,7 @@ void runner_close(struct runner *r)
         plan_drop(&r->bucket[i].plan);
     }
     cache_close(r->cache);
-    tape_drop(&r->tape);
+    for (int i = 0; i < 2; i++) tape_drop(&r->tape[i]);
     release_weights(r->model, r->device);
     model_close(r->model);
     mem_free(r->edits);
@@ -106,7 +116,7 @@ struct cache *runner_cache(const struct runner *r)
 
 const struct tape *runner_tape(const struct runner *r)
 {
-    return &r->tape;
+    return &r->tape[STEP_NARROW];
 }
 
 struct load_plan runner_load_plan(const struct runner *r)
@@ -138,10 +148,11 @@ static luce_status bucket_for(struct runner *r, enum step_class class, int n_row
     struct bucketed *b = *out = &r->bucket[i];
     if (b->program) return LUCE_OK;
     struct device *d = r->device;
+    const struct tape *t = tape_of(r->model, r->tape, class);
     luce_status st = LUCE_OK;
-    if (!b->plan.offset) st = plan_make(&b->plan, &r->tape, bucket_of(i, r->chunk), err);
+    if (!b->plan.offset) st = plan_make(&b->plan, t, bucket_of(i, r->chunk), err);
     if (st) return st;
-    return d->fns->compile(d, &b->program, &r->tape, &b->plan, cache_on_device(r->cache), err);
+    return d->fns->compile(d, &b->program, t, &b->plan, cache_on_device(r->cache), err);
 }
 
 luce_status runner_bucket(struct runner *r, enum step_class class, int n_rows, const struct plan **out,
@@ -169,7 +180,7 @@ luce_status runner_add(struct runner *r, struct seq *s, const int32_t *tokens, c
             return fail(err, LUCE_E_ARG, "token %d of the text is %d; the model's vocabulary is 0 to %d", i,
                         tokens[i], vocab - 1);
     struct step_rows rows = { .tokens = tokens, .parent = parent, .n = n, .length = seq_length(s),
-                              .want = want };
+                              .origin = seq_origin(s), .want = want };
     luce_status st = step_add(r->step, &rows, r->step->head.wide ? r->chunk : NARROW_ROWS, &end, &out, err);
     if (st) return st;
     if ((st = seq_reserve(s, end, err))) {
@@ -221,6 +232,13 @@ luce_status runner_trace(struct runner *r, trace_fn fn, void *context, luce_erro
 luce_status runner_run(struct runner *r, luce_error *err)
 {
     return runner_trace(r, NULL, NULL, err);
+}
+
+luce_status runner_give(struct runner *r, struct val v, int row, int n_rows, const void *values, luce_error *err)
+{
+    struct bucketed *b;
+    luce_status st = bucket_for(r, (enum step_class)r->step->head.wide, r->step->head.n_rows, &b, err);
+    return st ? st : r->device->fns->write(r->device, b->program, v, row, n_rows, values, err);
 }
 
 luce_status runner_read(struct runner *r, struct val v, int row, int n_rows, void *out, luce_error *err)

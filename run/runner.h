@@ -61,6 +61,8 @@ void runner_begin(struct runner *r, enum step_class class);
  * (if not NULL). LUCE_E_ARG when the step is full, LUCE_E_DEVMEM without free pages. */
 luce_status runner_add(struct runner *r, struct seq *s, const int32_t *tokens, const int *parent, int n,
                        enum want want, int *first_out, luce_error *err);
+/* Rows of an input of the tape, once all rows of the step are added. */
+luce_status runner_give(struct runner *r, struct val v, int row, int n_rows, const void *values, luce_error *err);
 /* Runs it. Wide rows are then part of their sequence; narrow ones wait for seq_accept. After
  * LUCE_E_DEVICE the runner can only be closed. */
 luce_status runner_run(struct runner *r, luce_error *err);

@@ -8,7 +8,8 @@ void step_begin(struct step *s, enum step_class class)
 
 static int n_wanted(const struct step_rows *rows)
 {
-    return rows->n == 0 || rows->want == WANT_NONE ? 0 : rows->want == WANT_LAST ? 1 : rows->n;
+    if (rows->n == 0 || rows->want == WANT_NONE) return 0;
+    return rows->want == WANT_LAST ? 1 : rows->n - (rows->want == WANT_REST);
 }
 
 static luce_status check(const struct step *s, const struct step_rows *rows, int max_rows, luce_error *err)
@@ -40,7 +41,8 @@ luce_status step_add(struct step *s, const struct step_rows *rows, int max_rows,
         struct step_row *r = &s->row[first + i];
         int parent = rows->parent ? rows->parent[i] : i - 1;
         int index = parent < 0 ? rows->length : s->row[first + parent].index + 1;
-        *r = (struct step_row){ .token = rows->tokens[i], .index = index, .rope = { index, index, index },
+        int at = index + rows->origin;
+        *r = (struct step_row){ .token = rows->tokens[i], .index = index, .rope = { at, at, at },
                                 .see = s->head.wide ? index : rows->length - 1, .seq = seq };
         if (!s->head.wide)
             r->path = (parent < 0 ? 0 : s->row[first + parent].path) | UINT64_C(1) << i;

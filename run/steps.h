@@ -6,13 +6,15 @@
 #include "base/error.h"
 #include "tape/step.h"
 
-enum want { WANT_NONE, WANT_LAST, WANT_ALL };   /* rows whose logits are wanted */
+enum want { WANT_NONE, WANT_LAST, WANT_ALL, WANT_REST };    /* rows whose logits are wanted; REST: all but
+                                                               the first */
 
 struct step_rows {              /* rows of one sequence */
     const int32_t *tokens;
     const int     *parent;      /* local row before row i, lower than i; -1: the last position. NULL: a chain */
     int            n;
     int            length;      /* of the sequence: where its rows begin */
+    int            origin;      /* added to the place of a row for its rotary position */
     enum want      want;
 };
 

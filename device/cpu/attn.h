@@ -29,7 +29,7 @@ struct attn_unit {
     const struct step *step;
     const struct step_seq *seq;
     int kv_head, first, n;              /* columns: row first / group.., see column() */
-    bool chain;                         /* bank row j stands at past + j for every row */
+    bool chain;                         /* bank row j stands at past + j for every row that sees it */
     int row[COLS], head[COLS];          /* of the step; of all query heads */
     int lo[COLS], hi[COLS];             /* visible positions, but not those in [gap, past) */
     int gap[COLS];
@@ -55,7 +55,8 @@ INLINE void unit_columns(struct attn_unit *u)
         const struct step_row *r = &u->step->row[u->row[c]];
         u->lo[c] = window && r->index - window + 1 > 0 ? r->index - window + 1 : 0;
         u->gap[c] = r->see < u->past - 1 ? r->see + 1 : u->past;
-        u->hi[c] = wide ? r->see : u->past + __builtin_popcountll(r->path) - 1;
+        int bank = u->a->block ? u->seq->n_rows : __builtin_popcountll(r->path);
+        u->hi[c] = wide ? r->see : u->past + bank - 1;
     }
 }
 
@@ -388,7 +389,7 @@ static void K(attn)(const struct job *j, const struct run *r, int thread)
     for (int i = 0; i < s->head.n_seqs; i++) {
         u.seq = &s->seq[i];
         if (!u.seq->n_rows) continue;
-        u.chain = s->head.wide || is_chain(s, u.seq);
+        u.chain = s->head.wide || u.a->block || is_chain(s, u.seq);
         int cols = u.seq->n_rows * group, tiles = (cols + most - 1) / most, n = tiles * u.a->kv_heads * each;
         for (; mine < base + n; mine = atomic_fetch_add_explicit(j->next, 1, memory_order_relaxed)) {
             int at = mine - base;

@@ -3,6 +3,7 @@
 #include "device/cpu/vec.h"
 
 #include "device/cpu/norm.h"
+#include "device/cpu/conv.h"
 #include "device/cpu/gate.h"
 #include "device/cpu/quantise.h"
 #include "device/cpu/rows.h"
@@ -15,6 +16,6 @@
         [OP_EMBED] = K(embed), [OP_NORM] = K(norm), [OP_LINEAR] = job_linear,             \
         [OP_GLU] = job_glu, [OP_GATE] = K(gate), [OP_ROPE_KV] = K(rope_kv), [OP_ATTN] = K(attn),              \
         [OP_ROUTE] = K(route), [OP_MOE_GLU] = job_moe_glu, [OP_MOE_DOWN] = job_moe_down,    \
-        [OP_TAKE] = K(take), [OP_ADD] = K(add), [OP_ARGMAX] = K(argmax),                  \
+        [OP_CONV] = K(conv), [OP_TAKE] = K(take), [OP_ADD] = K(add), [OP_ARGMAX] = K(argmax),                  \
     }
 #define QUANTISE_KERNELS { [X_BF16] = K(quantise_bf16), [X_Q8] = K(quantise_q8) }

@@ -85,10 +85,13 @@ static bool has(const struct device *d, const struct call *c)
     switch (c->op) {
     case OP_GLU: return ((const struct glu_attr *)c->attr)->n_mat == 1 ||
                         (tiles_of(c->w[0]->type) == tiles_of(c->w[1]->type));
-    case OP_ROPE_KV: return ((const struct rope_kv_attr *)c->attr)->head_dim <= 256;
+    case OP_ROPE_KV: {
+        const struct rope_kv_attr *a = c->attr;
+        return a->head_dim <= 256 && a->heads > 0;
+    }
     case OP_ATTN: {
         const struct attn_attr *a = c->attr;
-        return attn_can(a->heads, a->kv_heads, a->head_dim);
+        return attn_can(a->heads, a->kv_heads, a->head_dim) && !a->block;
     }
     default: return program_has(c->op);
     }
