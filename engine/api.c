@@ -72,12 +72,16 @@ static luce_status open_all(luce_model *m, const luce_model_params *p, luce_erro
         model_close(model);
         return st;
     }
+    struct speculate_params spec = { .name = p->drafter, .path = p->draft_path, .most = p->draft_max,
+                                     .block = p->draft_block_size };
+    if ((st = speculator_prepare(&spec, model, m->vocab, &load.record, err))) {
+        model_close(model);
+        return st;
+    }
     m->trained_context = model->c.context;
     if ((st = runner_open(&m->runner, model, &load, err))) return st;
     if ((st = find_allowed(m, runner_model(m->runner)->c.vocab, err))) return st;
     if ((st = scheduler_init(&m->scheduler, m->runner, err))) return st;
-    struct speculate_params spec = { .name = p->drafter, .path = p->draft_path, .most = p->draft_max,
-                                     .block = p->draft_block_size };
     if ((st = speculator_open(&m->speculator, &spec, m->runner, m->vocab, err))) return st;
     return scheduler_speculate(&m->scheduler, m->speculator, err);
 }

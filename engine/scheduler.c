@@ -312,26 +312,40 @@ static luce_status choose_after(void *context, int node, int32_t *token, bool *m
     return st;
 }
 
-/* Takes what the model says of the tree, and lets the sequence keep those rows. */
-static void accept_tree(struct scheduler *s, struct request *r, const struct draft *d, int out, double verified)
+/* Takes what the model says of the tree, and lets the sequence keep those rows, *a. */
+static void accept_tree(struct scheduler *s, struct request *r, const struct draft *d, int out, double verified,
+                        struct accepted *a)
 {
     struct walk w = { s, r, out };
     struct chooser c = { .context = &w, .choose = choose_after };
-    struct accepted a;
     luce_error err = { 0 };
     luce_speculation *sum = &r->speculation;
     double start = s->clock();
-    luce_status st = verify(&d->tree, &c, &a, &err);
-    seq_accept(r->seq, a.path, a.n);
+    luce_status st = verify(&d->tree, &c, a, &err);
+    seq_accept(r->seq, a->path, a->n);
     if (st) request_fail(r, st, &err);
-    speculator_observe(s->speculator, d, a.n);
+    speculator_observe(s->speculator, d, a->n);
     sum->n_steps++;
     sum->n_drafted += (size_t)d->tree.n - 1;
-    sum->n_accepted += (size_t)a.n - 1;
+    sum->n_accepted += (size_t)a->n - 1;
     sum->n_declined += d->declined;
     sum->draft_seconds += d->seconds;
     sum->verify_seconds += verified;
     sum->accept_seconds += s->clock() - start;
+}
+
+/* Shows the drafter rows that became text (NULL: all of its rows in the step), for the guesses to come. */
+static void show_features(struct scheduler *s, struct packed *p, int i, const struct accepted *a)
+{
+    struct request *r = p->request[i];
+    const struct step *step = runner_step(s->runner);
+    if (!speculator_reads(s->speculator) || r->asked->draft < 0) return;
+    int first = step->seq[i].first_row;
+    struct observed o = { .slot = seq_slot(r->seq), .ids = r->ids, .at = step->row[first].index, .first_row = first,
+                          .n = a ? a->n : p->rows[i], .path = a ? a->path : NULL };
+    luce_error err = { 0 };
+    luce_status st = speculator_features(s->speculator, &o, &err);
+    if (st) request_fail(r, st, &err);
 }
 
 static void fail_all(struct scheduler *s, luce_status st, const luce_error *err)
@@ -368,10 +382,13 @@ luce_status scheduler_step(struct scheduler *s, luce_error *err)
         struct request *r = p.request[i];
         all_trees = all_trees && p.draft[i];
         if (p.draft[i]) {
-            accept_tree(s, r, p.draft[i], p.out[i], took);
+            struct accepted a;
+            accept_tree(s, r, p.draft[i], p.out[i], took, &a);
+            show_features(s, &p, i, &a);
             continue;
         }
         if (class == STEP_NARROW) seq_accept(r->seq, NULL, p.rows[i]);
+        show_features(s, &p, i, NULL);
         if (p.out[i] < 0) continue;
         local = (luce_error){ 0 };
         st = take_rows(s, r, p.out[i], p.at[i], p.rows[i], &local);

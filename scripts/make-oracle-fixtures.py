@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import transformers as hf
 
-F32, I32 = 0, 26
+F32, F16, I32 = 0, 1, 26
 U32_KEY, F32_KEY, BOOL_KEY, STR_KEY, ARRAY_KEY = 4, 6, 7, 8, 9
 
 
@@ -48,7 +48,7 @@ def write_gguf(path, keys, tensors):
     for name, a in tensors.items():
         out += gguf_text(name) + struct.pack("<I", a.ndim)
         out += b"".join(struct.pack("<Q", n) for n in reversed(a.shape))
-        out += struct.pack("<IQ", I32 if a.dtype == np.int32 else F32, at)
+        out += struct.pack("<IQ", {"int32": I32, "float16": F16}.get(a.dtype.name, F32), at)
         at += (a.nbytes + 31) // 32 * 32
     out += bytes(-len(out) % 32)
     for a in tensors.values():
@@ -337,4 +337,5 @@ def main():
             make(name, case, out, SEEDS.index(name) + 100)
 
 
-main()
+if __name__ == "__main__":
+    main()

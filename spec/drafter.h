@@ -15,7 +15,8 @@ struct drafter_state;               /* each drafter's own */
 
 /* What a drafter may know of its target; all borrowed, for as long as it is open. */
 struct drafter_env {
-    struct runner *target;
+    struct runner *target;          /* NULL before it is loaded (prepare) */
+    const struct model *model;
     const struct vocab *vocab;      /* of the target; NULL: it has ids only */
     const char *path;               /* file of the drafter, NULL without one */
 };
@@ -34,20 +35,42 @@ struct draft {
     int n_ids;
     int fixed;                      /* nodes that are wanted whether they pay or not; 0: as many as pay */
     int most, depth;                /* nodes beside the root, and how deep they may be */
+    int block;                      /* rows of a block, the last token included, for drafters that fill blocks */
     const struct script *script;    /* NULL unless there is one */
     struct tree tree;               /* holds the root; the drafter adds to it */
     bool declined;                  /* a guess would not pay, so there is none */
     double seconds;                 /* that the guess took */
 };
 
+/* Rows of the target's last step that have become part of a text. */
+struct observed {
+    int slot;
+    const int32_t *ids;             /* the text up to these rows, and further */
+    int at;                         /* position of the first of them */
+    int first_row, n;               /* rows of the step ... */
+    const uint8_t *path;            /* ... first_row + path[i]; NULL: one after the other */
+};
+
+/* What a guess costs: nothing to speak of; time that grows with its depth; one pass, however deep. */
+enum guess_cost { GUESS_FREE, GUESS_BY_DEPTH, GUESS_BY_PASS };
+
 struct drafter {
     const char *name;               /* --spec NAME */
     const char *doc;                /* one line */
     bool takes_file;                /* needs --draft FILE */
-    bool costs;                     /* guessing takes time that grows with its depth */
-    int  most, block;               /* the usual --draft-max and --draft-block-size */
+    enum guess_cost costs;
+    int  most, block;               /* the usual --draft-max and --draft-block-size; block 0: the file says */
+    /* Whether the file is one of this drafter's; NULL: any may be. */
+    bool (*claims)(const char *path);
+    /* Before the target is loaded: checks the file against the model, and asks for the outputs of layers that
+     * it reads (taps). NULL: it wants nothing. */
+    luce_status (*prepare)(const struct drafter_env *env, struct record_params *record, luce_error *err);
     /* *out is owned by the caller (close). */
     luce_status (*open)(struct drafter_state **out, const struct drafter_env *env, luce_error *err);
+    int (*block_of)(const struct drafter_state *s);     /* the file's block, where `block` is 0 */
+    /* After each step of the target, for each text that may be guessed at: takes what it needs of the target's
+     * taps, which the next step overwrites. NULL: it reads none. */
+    luce_status (*observe)(struct drafter_state *s, const struct observed *o, luce_error *err);
     /* Adds up to `most` nodes to each tree; adding none is a fine answer. */
     luce_status (*propose)(struct drafter_state *s, struct draft *const *drafts, int n, luce_error *err);
     void (*close)(struct drafter_state *s);     /* NULL is fine */
@@ -56,6 +79,8 @@ struct drafter {
 /* NULL: nobody has that name. LUCE_E_ARG of drafter_get lists the known ones. */
 const struct drafter *drafter_find(const char *name);
 luce_status drafter_get(const struct drafter **out, const char *name, luce_error *err);
+/* The drafter that this file is for: the one that claims it, else draft-model. */
+const struct drafter *drafter_for(const char *path);
 /* Row i of the table, NULL past the end. */
 const struct drafter *drafter_row(int i);
 

@@ -5,9 +5,10 @@
 #include "base/mem.h"
 #include "spec/drafter.h"
 
-extern const struct drafter drafter_none, drafter_ngram, drafter_model, drafter_scripted;
+extern const struct drafter drafter_none, drafter_ngram, drafter_model, drafter_dflash, drafter_dflash2,
+                            drafter_scripted;
 static const struct drafter *const drafters[] = {
-    &drafter_none, &drafter_ngram, &drafter_model, &drafter_scripted,
+    &drafter_none, &drafter_ngram, &drafter_model, &drafter_dflash, &drafter_dflash2, &drafter_scripted,
 };
 
 const struct drafter *drafter_row(int i)
@@ -20,6 +21,13 @@ const struct drafter *drafter_find(const char *name)
     for (size_t i = 0; i < COUNT(drafters); i++)
         if (!strcmp(drafters[i]->name, name)) return drafters[i];
     return NULL;
+}
+
+const struct drafter *drafter_for(const char *path)
+{
+    for (size_t i = 0; i < COUNT(drafters); i++)
+        if (drafters[i]->claims && drafters[i]->claims(path)) return drafters[i];
+    return &drafter_model;
 }
 
 luce_status drafter_get(const struct drafter **out, const char *name, luce_error *err)

@@ -11,11 +11,10 @@
 #include "base/mem.h"
 #include "model/vocab_gguf.h"
 #include "spec/drafter.h"
+#include "spec/guesses.h"
 
 enum {
     BRANCHES = 4,                   /* children of a node, at most */
-    OTHER_SPECIALS = 64,            /* special tokens that may differ */
-    OTHER_SIZE = 256,               /* ids that one vocabulary may have more (padding) */
 };
 
 struct follower {                   /* of one slot of the target */
@@ -33,44 +32,6 @@ struct drafter_state {
     int target_vocab, context, n_slots;
     struct follower *slot;
 };
-
-static luce_status differ(const struct drafter_env *env, const struct vocab *own, int id, luce_error *err)
-{
-    struct str a = vocab_text(env->vocab, id), b = vocab_text(own, id);
-    return fail(err, LUCE_E_ARG, "%s: the draft model has another vocabulary than the model: token %d is '%.*s' "
-                "there and '%.*s' in the model. Use a draft model of the same family.", env->path, id,
-                (int)(b.len < 40 ? b.len : 40), b.at, (int)(a.len < 40 ? a.len : 40), a.at);
-}
-
-static bool is_special(const struct vocab *v, int id)
-{
-    enum token_kind kind = vocab_kind(v, id);
-    return kind != TOKEN_NORMAL && kind != TOKEN_BYTE;
-}
-
-static luce_status check_vocab(const struct drafter_env *env, const struct vocab *own, luce_error *err)
-{
-    int n = vocab_size(env->vocab), m = vocab_size(own), specials = 0;
-    int least = n < m ? n : m;
-    for (int id = 0; id < least; id++) {
-        if (str_eq(vocab_text(env->vocab, id), vocab_text(own, id))) continue;
-        bool special = is_special(env->vocab, id) && is_special(own, id);
-        if (!special || ++specials > OTHER_SPECIALS) return differ(env, own, id, err);
-    }
-    if (n - m > OTHER_SIZE || m - n > OTHER_SIZE)
-        return fail(err, LUCE_E_ARG, "%s: the draft model has another vocabulary than the model: %d tokens there, "
-                    "%d in the model; token %d is in one of them only. Use a draft model of the same family.",
-                    env->path, m, n, least);
-    static const struct { const char *name; int role; } roles[] = { { "BOS", ROLE_BOS }, { "EOS", ROLE_EOS } };
-    struct vocab_special a = vocab_special(env->vocab), b = vocab_special(own);
-    for (size_t i = 0; i < COUNT(roles); i++) {
-        int32_t x = a.ids[roles[i].role], y = b.ids[roles[i].role];
-        if (x >= 0 && y >= 0 && x != y)
-            return fail(err, LUCE_E_ARG, "%s: the draft model's %s token is %d, the model's is %d. Use a draft model "
-                        "of the same family.", env->path, roles[i].name, y, x);
-    }
-    return LUCE_OK;
-}
 
 static void close_model(struct drafter_state *s)
 {
@@ -95,7 +56,7 @@ static luce_status open_file(struct drafter_state *s, const struct drafter_env *
     if (!st && !s->vocab != !env->vocab)
         st = fail(err, LUCE_E_ARG, "%s: the %s has no vocabulary to compare with the other one's", env->path,
                   s->vocab ? "model" : "draft model");
-    if (!st && s->vocab) st = check_vocab(env, s->vocab, err);
+    if (!st && s->vocab) st = drafter_check_vocab(env, s->vocab, err);
     if (!st) st = model_open(&m, s->file, err);
     if (st) return st;
     int context = cache_max_positions(runner_cache(env->target));
@@ -166,24 +127,6 @@ static luce_status catch_up(struct drafter_state *s, struct draft *d, struct fol
     return st;
 }
 
-/* The n likeliest tokens that the target may say, and their probabilities. */
-static int likeliest(const struct drafter_state *s, int n, int32_t *ids, float *likely)
-{
-    int vocab = runner_model(s->runner)->c.vocab, known = vocab < s->target_vocab ? vocab : s->target_vocab;
-    int found = 0;
-    for (int i = 0; i < known; i++) {
-        if (found == n && s->logits[i] <= s->logits[ids[n - 1]]) continue;
-        if (s->target && (i >= vocab_size(s->target) || vocab_is_banned(s->target, i))) continue;
-        int at = found < n ? found++ : n - 1;
-        for (; at > 0 && s->logits[i] > s->logits[ids[at - 1]]; at--) ids[at] = ids[at - 1];
-        ids[at] = i;
-    }
-    double sum = 0, max = (double)s->logits[ids[0]];
-    for (int i = 0; i < known; i++) sum += exp((double)s->logits[i] - max);
-    for (int i = 0; i < found; i++) likely[i] = (float)(exp((double)s->logits[ids[i]] - max) / sum);
-    return found;
-}
-
 /* Adds the children of p->node from the logits. */
 static luce_status grow(struct drafter_state *s, struct pass *p, luce_error *err)
 {
@@ -191,9 +134,11 @@ static luce_status grow(struct drafter_state *s, struct pass *p, luce_error *err
     float likely[BRANCHES], reach = p->draft->tree.likely[p->node];
     luce_status st = runner_logits(s->runner, p->out, s->logits, err);
     if (st) return st;
-    int n = likeliest(s, p->draft->most > p->draft->depth ? BRANCHES : 1, ids, likely), first = -1;
+    int vocab = runner_model(s->runner)->c.vocab, known = vocab < s->target_vocab ? vocab : s->target_vocab;
+    int wanted = p->draft->most > p->draft->depth ? BRANCHES : 1;
+    int n = likeliest(s->logits, known, s->target, wanted, ids, likely), first = -1;
     for (int i = 0; i < n; i++) {
-        int node = tree_add(&p->draft->tree, p->node, ids[i], reach * likely[i]);
+        int node = tree_add(&p->draft->tree, p->node, ids[i], reach * expf(likely[i]));
         if (i == 0) first = node;
     }
     p->node = first;
@@ -255,6 +200,6 @@ static luce_status propose(struct drafter_state *s, struct draft *const *drafts,
 
 const struct drafter drafter_model = {
     .name = "draft-model", .doc = "a small model with the same vocabulary (--draft FILE)",
-    .takes_file = true, .costs = true, .most = 5, .block = 6,
+    .takes_file = true, .costs = GUESS_BY_DEPTH, .most = 5, .block = 6,
     .open = open_model, .propose = propose, .close = close_model,
 };

@@ -14,7 +14,7 @@ struct speculator {
     struct drafter_state *state;
     int most, block;
     struct cost cost;
-    double per_depth;               /* seconds of a guess by depth, running mean; 0: it costs nothing */
+    double per_unit;                /* seconds of a guess by depth, or of a pass by text; running mean, 0: none */
     struct record_of_guesses all, slot[STEP_SEQS];
 };
 
@@ -42,18 +42,44 @@ static luce_status check(const struct speculate_params *p, const struct drafter 
     return LUCE_OK;
 }
 
+static luce_status choose(const struct speculate_params *p, const struct drafter **d, luce_error *err)
+{
+    luce_status st = LUCE_OK;
+    if (p->name || !p->path) st = drafter_get(d, p->name ? p->name : "none", err);
+    else *d = drafter_for(p->path);
+    return st ? st : check(p, *d, err);
+}
+
+luce_status speculator_prepare(const struct speculate_params *p, const struct model *target,
+                               const struct vocab *vocab, struct record_params *record, luce_error *err)
+{
+    const struct drafter *d;
+    struct drafter_env env = { .model = target, .vocab = vocab, .path = p->path };
+    luce_status st = choose(p, &d, err);
+    return st || !d->prepare ? st : d->prepare(&env, record, err);
+}
+
+/* The guess of n texts. */
+static struct guess_time time_of(const struct speculator *s, int n)
+{
+    if (s->drafter->costs == GUESS_BY_PASS) return (struct guess_time){ .pass = s->per_unit * n };
+    return (struct guess_time){ .depth = s->per_unit / n };
+}
+
 /* How long a guess takes, by one at a text of two tokens; the second time, as the first one compiles. */
 static luce_status time_drafter(struct speculator *s, luce_error *err)
 {
     static const int32_t ids[] = { 0, 0 };
-    struct draft d = { .ids = ids, .n_ids = 2, .most = TIMED_DEPTH, .depth = TIMED_DEPTH };
+    bool pass = s->drafter->costs == GUESS_BY_PASS;
+    int depth = pass ? s->block - 1 : TIMED_DEPTH;
+    struct draft d = { .ids = ids, .n_ids = 2, .most = depth, .depth = depth, .block = s->block };
     struct draft *drafts[] = { &d };
     luce_status st = LUCE_OK;
     for (int i = 0; i < 2 && !st; i++) {
         tree_init(&d.tree, ids[1]);
         double start = clock_seconds();
         st = s->drafter->propose(s->state, drafts, 1, err);
-        s->per_depth = (clock_seconds() - start) / TIMED_DEPTH;
+        s->per_unit = (clock_seconds() - start) / (pass ? 1 : depth);
     }
     return st;
 }
@@ -63,10 +89,9 @@ luce_status speculator_open(struct speculator **out, const struct speculate_para
 {
     const struct drafter *d;
     struct drafter_state *state;
-    struct drafter_env env = { .target = target, .vocab = vocab, .path = p->path };
+    struct drafter_env env = { .target = target, .model = runner_model(target), .vocab = vocab, .path = p->path };
     *out = NULL;
-    luce_status st = drafter_get(&d, p->name ? p->name : p->path ? "draft-model" : "none", err);
-    if (!st) st = check(p, d, err);
+    luce_status st = choose(p, &d, err);
     if (!st) st = d->open(&state, &env, err);
     if (st || d->most == 0) return st;
     struct speculator *s = mem_zero(sizeof *s);
@@ -77,7 +102,7 @@ luce_status speculator_open(struct speculator **out, const struct speculate_para
     s->drafter = d;
     s->state = state;
     s->most = p->most ? p->most : d->most;
-    s->block = p->block ? p->block : d->block;
+    s->block = p->block ? p->block : d->block ? d->block : d->block_of(state);
     record_init(&s->all);
     int rows = (s->most + 1) * cache_slots(runner_cache(target));
     st = cost_measure(&s->cost, target, rows < NARROW_ROWS ? rows : NARROW_ROWS, err);
@@ -112,9 +137,10 @@ static void set_limits(struct speculator *s, struct draft *d, int n, int share)
     if (d->depth <= 0) d->most = 0;
     if (d->most <= 0 || d->fixed || !s->drafter->costs) return;
     int deep = d->depth < d->most ? d->depth : d->most;
-    int depth = width_depth(&s->cost, r, n, deep, s->per_depth / n);
-    bool open = depth == 0 && width_can_pay(&s->cost, n, deep, s->per_depth / n);
+    int depth = width_depth(&s->cost, r, n, deep, time_of(s, n));
+    bool open = depth == 0 && width_can_pay(&s->cost, n, deep, time_of(s, n));
     if (open && try_now(s, r)) d->most = depth = deep < TRY_NODES ? deep : TRY_NODES;
+    else if (depth && s->drafter->costs == GUESS_BY_PASS) depth = deep;     /* deeper costs no more */
     d->declined = depth == 0;
     d->depth = depth;
     if (depth == 0) d->most = 0;
@@ -136,9 +162,9 @@ static luce_status guess(struct speculator *s, struct draft *const *drafts, int 
         for (int j = 0; j < t->n; j++) deepest = t->depth[j] > deepest ? t->depth[j] : deepest;
     }
     if (deepest == 0) return st;
-    double now = took / deepest, most = slower * s->per_depth;
+    double now = took / (s->drafter->costs == GUESS_BY_PASS ? k : deepest), most = slower * s->per_unit;
     if (now > most) now = most;             /* a prompt was fed, or a pause */
-    s->per_depth += rate * (now - s->per_depth);
+    s->per_unit += rate * (now - s->per_unit);
     return st;
 }
 
@@ -179,12 +205,23 @@ luce_status speculator_draft(struct speculator *s, struct draft *const *drafts, 
     if (n == 0) return LUCE_OK;
     for (int i = 0; i < n; i++) {
         drafts[i]->seconds = 0;
+        drafts[i]->block = s->block;
         tree_init(&drafts[i]->tree, drafts[i]->ids[drafts[i]->n_ids - 1]);
         set_limits(s, drafts[i], n, room / n);
     }
     luce_status st = guess(s, drafts, n, err);
     if (!st) prune(s, drafts, n, base_rows, room);
     return st;
+}
+
+bool speculator_reads(const struct speculator *s)
+{
+    return s && s->drafter->observe;
+}
+
+luce_status speculator_features(struct speculator *s, const struct observed *o, luce_error *err)
+{
+    return s->drafter->observe(s->state, o, err);
 }
 
 void speculator_observe(struct speculator *s, const struct draft *d, int n)

@@ -9,11 +9,15 @@
 struct speculator;
 
 struct speculate_params {
-    const char *name;               /* of the drafter; NULL: draft-model with a file, else none */
+    const char *name;               /* of the drafter; NULL: the one that the file is for, without one none */
     const char *path;               /* its file, or NULL */
     int most, block;                /* nodes of a guess; positions of a guessed block, the last token of
                                        the text included; 0: the drafter's own */
 };
+/* Before the target is loaded: what its tape must yield for the drafter goes into *record. LUCE_E_ARG and errors
+ * of reading the file as speculator_open. */
+luce_status speculator_prepare(const struct speculate_params *p, const struct model *target,
+                               const struct vocab *vocab, struct record_params *record, luce_error *err);
 /* *out is NULL for the drafter `none`. LUCE_E_ARG: no such drafter, a number out of range, a file that is
  * missing or too much, or another vocabulary. Also errors of loading the file. The target keeps a free
  * slot while its steps are timed here. */
@@ -29,6 +33,10 @@ void speculator_begin(struct speculator *s, int slot);
  * the roots. declined: the policy found that a guess does not pay. */
 luce_status speculator_draft(struct speculator *s, struct draft *const *drafts, int n, int base_rows, int room,
                              luce_error *err);
+/* Whether the drafter reads the target's steps (speculator_features). */
+bool speculator_reads(const struct speculator *s);
+/* Rows of the step have become text; before the next step of the target. */
+luce_status speculator_features(struct speculator *s, const struct observed *o, luce_error *err);
 /* n rows of the tree, the root included, have become text. */
 void speculator_observe(struct speculator *s, const struct draft *d, int n);
 /* A step of n rows took so long. */

@@ -105,7 +105,7 @@ void width_prune(const struct cost *c, const struct width_of *w, int n, int base
 }
 
 /* accepted [depth]: how often a guess is right that deep; NULL: always. */
-static int best_depth(const struct cost *c, const double *accepted, int n, int most, double draft_seconds_per_depth)
+static int best_depth(const struct cost *c, const double *accepted, int n, int most, struct guess_time g)
 {
     double plain = cost_of(c, n), tokens = 1;
     if (!(plain > 0)) return most;
@@ -113,19 +113,18 @@ static int best_depth(const struct cost *c, const double *accepted, int n, int m
     int best = 0;
     for (int d = 1; d <= most && n * (d + 1) <= NARROW_ROWS; d++) {
         tokens += accepted ? accepted[d] : 1;
-        double speed = tokens / (cost_of(c, n * (d + 1)) + d * draft_seconds_per_depth);
+        double speed = tokens / (cost_of(c, n * (d + 1)) + g.pass + d * g.depth);
         if (speed > gain) gain = speed, best = d;
     }
     return best;
 }
 
-int width_depth(const struct cost *c, const struct record_of_guesses *r, int n, int most,
-                double draft_seconds_per_depth)
+int width_depth(const struct cost *c, const struct record_of_guesses *r, int n, int most, struct guess_time g)
 {
-    return best_depth(c, r->accepted, n, most, draft_seconds_per_depth);
+    return best_depth(c, r->accepted, n, most, g);
 }
 
-bool width_can_pay(const struct cost *c, int n, int most, double draft_seconds_per_depth)
+bool width_can_pay(const struct cost *c, int n, int most, struct guess_time g)
 {
-    return best_depth(c, NULL, n, most, draft_seconds_per_depth) > 0;
+    return best_depth(c, NULL, n, most, g) > 0;
 }

@@ -29,11 +29,13 @@ struct width_of {
 /* Prunes the trees to the best size together; base_rows: rows of texts without one. At most `room` nodes
  * beside the roots. What the guess cost is spent, whatever is kept. */
 void width_prune(const struct cost *c, const struct width_of *w, int n, int base_rows, int room);
-/* For drafters that cost time by depth: how deep a guess pays for one of n texts, 0 for not at all. */
-int width_depth(const struct cost *c, const struct record_of_guesses *r, int n, int most,
-                double draft_seconds_per_depth);
+/* For drafters that cost time: how deep a guess pays for one of n texts, 0 for not at all. */
+struct guess_time {
+    double pass, depth;             /* seconds of the guess for all n texts: at least, and for each depth */
+};
+int width_depth(const struct cost *c, const struct record_of_guesses *r, int n, int most, struct guess_time g);
 /* Whether a guess of any depth would pay if it were right: if not, there is nothing to find out. */
-bool width_can_pay(const struct cost *c, int n, int most, double draft_seconds_per_depth);
+bool width_can_pay(const struct cost *c, int n, int most, struct guess_time g);
 /* Counts a step in which nothing was found worth guessing; true when it is time for a try. */
 bool record_try(struct record_of_guesses *r);
 

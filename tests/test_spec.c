@@ -242,11 +242,15 @@ TEST(width_is_wide_when_rows_are_free_and_none_when_they_cost_a_step)
         for (int i = 0; i < n; i++) CHECK_EQ(t[i].n, 1);
     }
     struct cost c = line(1, 0.1), dear = line(1, 1);
-    CHECK(width_depth(&c, &r[0], 1, 15, 0.01) >= 3);
-    CHECK_EQ(width_depth(&c, &r[0], 1, 15, 2), 0);
-    CHECK_EQ(width_depth(&dear, &r[0], 1, 15, 0.01), 0);
-    CHECK(width_can_pay(&c, 1, 15, 0.5) && !width_can_pay(&c, 1, 15, 1) && !width_can_pay(&dear, 1, 15, 0.01));
-    CHECK(width_depth(&c, &r[0], 8, 15, 0.01) < width_depth(&c, &r[0], 1, 15, 0.01), "company narrows");
+    struct guess_time cheap = { .depth = 0.01 }, half = { .depth = 0.5 }, whole = { .depth = 1 }, dearest = { .depth = 2 };
+    struct guess_time pass = { .pass = 0.1 }, long_pass = { .pass = 15 };
+    CHECK(width_depth(&c, &r[0], 1, 15, pass) >= 3);
+    CHECK(!width_can_pay(&c, 1, 15, long_pass) && width_can_pay(&c, 1, 15, pass));
+    CHECK(width_depth(&c, &r[0], 1, 15, cheap) >= 3);
+    CHECK_EQ(width_depth(&c, &r[0], 1, 15, dearest), 0);
+    CHECK_EQ(width_depth(&dear, &r[0], 1, 15, cheap), 0);
+    CHECK(width_can_pay(&c, 1, 15, half) && !width_can_pay(&c, 1, 15, whole) && !width_can_pay(&dear, 1, 15, cheap));
+    CHECK(width_depth(&c, &r[0], 8, 15, cheap) < width_depth(&c, &r[0], 1, 15, cheap), "company narrows");
 }
 
 TEST(width_goes_off_when_guesses_fail_and_comes_back_when_they_hold)

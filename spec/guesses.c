@@ -1,0 +1,67 @@
+/* spec/guesses.c - see guesses.h. */
+#include "spec/guesses.h"
+
+#include <math.h>
+
+#include "base/mem.h"
+
+enum {
+    OTHER_SPECIALS = 64,            /* special tokens that may differ */
+    OTHER_SIZE = 256,               /* ids that one vocabulary may have more (padding) */
+};
+
+int likeliest(const float *logits, int n_logits, const struct vocab *v, int n, int32_t *ids, float *log_likely)
+{
+    int found = 0;
+    for (int i = 0; i < n_logits; i++) {
+        if (isnan(logits[i]) || (found == n && logits[i] <= logits[ids[n - 1]])) continue;
+        if (v && (i >= vocab_size(v) || vocab_is_banned(v, i))) continue;
+        int at = found < n ? found++ : n - 1;
+        for (; at > 0 && logits[i] > logits[ids[at - 1]]; at--) ids[at] = ids[at - 1];
+        ids[at] = i;
+    }
+    if (found == 0) return 0;
+    double sum = 0;
+    float max = logits[ids[0]];
+    for (int i = 0; i < n_logits; i++) sum += (double)expf(logits[i] - max);
+    for (int i = 0; i < found; i++) log_likely[i] = logits[ids[i]] - max - (float)log(sum);
+    return found;
+}
+
+static luce_status differ(const struct drafter_env *env, const struct vocab *own, int id, luce_error *err)
+{
+    struct str a = vocab_text(env->vocab, id), b = vocab_text(own, id);
+    return fail(err, LUCE_E_ARG, "%s: the draft model has another vocabulary than the model: token %d is '%.*s' "
+                "there and '%.*s' in the model. Use a draft model of the same family.", env->path, id,
+                (int)(b.len < 40 ? b.len : 40), b.at, (int)(a.len < 40 ? a.len : 40), a.at);
+}
+
+static bool is_special(const struct vocab *v, int id)
+{
+    enum token_kind kind = vocab_kind(v, id);
+    return kind != TOKEN_NORMAL && kind != TOKEN_BYTE;
+}
+
+luce_status drafter_check_vocab(const struct drafter_env *env, const struct vocab *own, luce_error *err)
+{
+    int n = vocab_size(env->vocab), m = vocab_size(own), specials = 0;
+    int least = n < m ? n : m;
+    for (int id = 0; id < least; id++) {
+        if (str_eq(vocab_text(env->vocab, id), vocab_text(own, id))) continue;
+        bool special = is_special(env->vocab, id) && is_special(own, id);
+        if (!special || ++specials > OTHER_SPECIALS) return differ(env, own, id, err);
+    }
+    if (n - m > OTHER_SIZE || m - n > OTHER_SIZE)
+        return fail(err, LUCE_E_ARG, "%s: the draft model has another vocabulary than the model: %d tokens there, "
+                    "%d in the model; token %d is in one of them only. Use a draft model of the same family.",
+                    env->path, m, n, least);
+    static const struct { const char *name; int role; } roles[] = { { "BOS", ROLE_BOS }, { "EOS", ROLE_EOS } };
+    struct vocab_special a = vocab_special(env->vocab), b = vocab_special(own);
+    for (size_t i = 0; i < COUNT(roles); i++) {
+        int32_t x = a.ids[roles[i].role], y = b.ids[roles[i].role];
+        if (x >= 0 && y >= 0 && x != y)
+            return fail(err, LUCE_E_ARG, "%s: the draft model's %s token is %d, the model's is %d. Use a draft model "
+                        "of the same family.", env->path, roles[i].name, y, x);
+    }
+    return LUCE_OK;
+}

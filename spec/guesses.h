@@ -1,0 +1,15 @@
+/* spec/guesses.h - what drafters that are models share: tokens from logits, and whether two vocabularies are
+ * the same. Threads: any. */
+#ifndef LUCE_SPEC_GUESSES_H
+#define LUCE_SPEC_GUESSES_H
+
+#include "spec/drafter.h"
+
+/* The n likeliest of the tokens 0 .. n_logits-1 that the vocabulary lets be said (NULL: all), and the logarithms
+ * of their probabilities, the likeliest first; returns how many there are. NaN is never chosen. */
+int likeliest(const float *logits, int n_logits, const struct vocab *v, int n, int32_t *ids, float *log_likely);
+/* LUCE_E_ARG with the first id that differs: ordinary tokens, BOS and EOS must be the same, a few special tokens
+ * and padding at the end need not. */
+luce_status drafter_check_vocab(const struct drafter_env *env, const struct vocab *own, luce_error *err);
+
+#endif
