@@ -24,6 +24,7 @@ static void catch_one(int signal_number, void (*handler)(int))
 void standard_files_prepare(void)
 {
     catch_one(SIGPIPE, SIG_IGN);
+    catch_one(SIGXFSZ, SIG_IGN);                                /* a file that may not grow: a write error */
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)      /* the lowest free number is taken */
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) return;
 }

@@ -1,8 +1,11 @@
 /* tests/test_base.c - memory, arenas, buffers, maps, files, clocks, random numbers. */
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/available.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -116,6 +119,51 @@ TEST(messages_hold_no_control_characters_and_no_broken_ones)
     CHECK_EQ(strlen(err.text), sizeof err.text - 1);
     CHECK(utf8_tame(err.text, strlen(err.text)) == sizeof err.text - 1, "%s", err.text);
     CHECK_EQ(err.text[sizeof err.text - 2], '\xa9');
+}
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    CHECK(f && fputs(text, f) >= 0 && fclose(f) == 0, "%s", path);
+}
+
+TEST(available_memory_is_within_the_limits_of_group_and_process)
+{
+    static const struct { const char *max, *current, *stat; uint64_t left; } rows[] = {
+        { "max\n", "1000\n", "inactive_file 5\n", UINT64_MAX },
+        { "1000000\n", "400000\n", "anon 3\nactive_file 7\ninactive_file 100000\n", 700000 },
+        { "1000000\n", "2000000\n", "anon 3\n", 0 },
+        { "1000000\n", "5\n", "inactive_file 50\n", 1000000 },
+    };
+    char folder[512], path[600];
+    snprintf(folder, sizeof folder, "%s", scratch("group"));
+    CHECK_EQ(memory_left_in_group(folder), UINT64_MAX);
+    CHECK_EQ(mkdir(folder, 0700), 0);
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        const struct { const char *name, *text; } files[] = {
+            { "memory.max", rows[i].max }, { "memory.current", rows[i].current }, { "memory.stat", rows[i].stat } };
+        for (size_t k = 0; k < COUNT(files); k++) {
+            snprintf(path, sizeof path, "%s/%s", folder, files[k].name);
+            write_text(path, files[k].text);
+        }
+        CHECK(memory_left_in_group(folder) == rows[i].left, "row %zu: %" PRIu64, i, memory_left_in_group(folder));
+    }
+    CHECK(memory_available() > 0);
+    pid_t child = fork();
+    if (child == 0) {                   /* no more than 64 MiB above what is there */
+        struct rlimit none = { 0, RLIM_INFINITY };
+        unsigned long pages = 0;
+        FILE *f = fopen("/proc/self/statm", "r");
+        if (!f || fscanf(f, "%lu", &pages) != 1) _exit(2);
+        fclose(f);
+        none.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + (64 << 20);
+        if (setrlimit(RLIMIT_AS, &none)) _exit(3);
+        uint64_t left = memory_available();
+        _exit(left > 0 && left <= 64 << 20 ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %d", status);
 }
 
 TEST(file_map_does_not_wait_for_a_pipe)

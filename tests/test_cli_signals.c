@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -139,6 +140,22 @@ TEST(cli_ends_with_128_and_the_signal_when_it_is_interrupted)
             CHECK(end && !end[1] && !strncmp(buf_text(&err), "luce: ", 6), "command %zu: \"%s\"", i, buf_text(&err));
         }
     buf_drop(&err);
+}
+
+TEST(cli_a_file_that_may_not_grow_is_an_error)
+{
+    char said[512];
+    snprintf(said, sizeof said, "%s", scratch("grow.err"));
+    pid_t child = fork();
+    if (child == 0) {
+        int out = open(scratch("grow.out"), O_WRONLY | O_CREAT, 0600);
+        redirect(out, said);
+        struct rlimit none = { 30, 30 };                /* bytes: enough for the error, not for the help */
+        if (setrlimit(RLIMIT_FSIZE, &none)) _exit(97);
+        execl(LUCE_PROGRAM, "luce", "--help", (char *)NULL);
+        _exit(98);
+    }
+    CHECK_EQ(exit_code(child), 1);
 }
 
 TEST(cli_serve_ends_with_0_when_it_is_interrupted)

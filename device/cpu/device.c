@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/sysinfo.h>
 
+#include "base/available.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "device/cpu/cpu.h"
@@ -41,18 +42,6 @@ static void read_model_name(char *out, size_t size)
     fclose(f);
 }
 
-/* Memory that can be had without swapping: free plus what the system's caches would give back. */
-static uint64_t available_bytes(uint64_t otherwise)
-{
-    FILE *f = fopen("/proc/meminfo", "r");
-    if (!f) return otherwise;
-    char line[128];
-    unsigned long long kib = 0;
-    while (fgets(line, sizeof line, f) && sscanf(line, "MemAvailable: %llu", &kib) != 1) continue;
-    fclose(f);
-    return kib ? kib * 1024 : otherwise;
-}
-
 static luce_status info(struct device *d, struct device_info *out, luce_error *err)
 {
     (void)err;
@@ -63,7 +52,8 @@ static luce_status info(struct device *d, struct device_info *out, luce_error *e
     struct sysinfo s;
     if (!sysinfo(&s)) {
         out->memory_total = (uint64_t)s.totalram * s.mem_unit;
-        out->memory_free = available_bytes((uint64_t)s.freeram * s.mem_unit);
+        out->memory_free = memory_available();
+        if (out->memory_free == 0) out->memory_free = (uint64_t)s.freeram * s.mem_unit;
     }
     return LUCE_OK;
 }
