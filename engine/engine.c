@@ -79,6 +79,7 @@ static void finish(luce_engine *e, struct luce_ticket *t)
     t->request.seq = NULL;
     request_result(&t->request, &result);
     pthread_mutex_lock(&e->lock);
+    e->stats.free_pages = cache_free_pages(runner_cache(e->model->runner), 0);
     e->stats.generated_tokens += result.n_tokens;
     if (result.n_tokens || t->asked.prompt_only) e->stats.prompt_tokens += result.n_prompt;
     e->stats.drafted_tokens += result.speculation.n_drafted;
