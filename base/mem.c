@@ -16,7 +16,7 @@ struct header {
 enum { HEADER = 64, HUGE_PAGE = 2 << 20 };
 _Static_assert(sizeof(struct header) <= HEADER, "the header fits before the block");
 
-static atomic_size_t live_blocks, live_bytes;
+static atomic_size_t live_blocks;
 static atomic_bool armed;
 static atomic_long left;
 
@@ -47,7 +47,6 @@ static void *take(size_t bytes, size_t align, bool zero)
     void *p = start + gap;
     *header_of(p) = (struct header){ .start = start, .bytes = bytes };
     atomic_fetch_add(&live_blocks, 1);
-    atomic_fetch_add(&live_bytes, bytes);
     return p;
 }
 
@@ -88,7 +87,6 @@ void mem_free(void *p)
     if (!p) return;
     struct header *h = header_of(p);
     atomic_fetch_sub(&live_blocks, 1);
-    atomic_fetch_sub(&live_bytes, h->bytes);
     free(h->start);
 }
 
@@ -104,11 +102,6 @@ char *mem_text(const char *text, size_t len)
 size_t mem_live(void)
 {
     return atomic_load(&live_blocks);
-}
-
-size_t mem_live_bytes(void)
-{
-    return atomic_load(&live_bytes);
 }
 
 void mem_fail_after(long n)

@@ -23,9 +23,8 @@ void mem_free(void *p);
 /* A NUL-terminated copy of len bytes; mem_free. */
 char *mem_text(const char *text, size_t len);
 
-/* Number of live blocks, and of bytes in them. */
+/* Number of live blocks. */
 size_t mem_live(void);
-size_t mem_live_bytes(void);
 /* The call after the next n succeeds no more, nor any later one, until mem_fail_never. */
 void mem_fail_after(long n);
 void mem_fail_never(void);

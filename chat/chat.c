@@ -144,11 +144,6 @@ bool chat_is_fallback(const struct chat_template *t)
     return t->fallback;
 }
 
-bool chat_template_mentions(const struct chat_template *t, const char *name)
-{
-    return jinja_mentions(t->usual, name) || (t->with_tools && jinja_mentions(t->with_tools, name));
-}
-
 /* ---- variables ----------------------------------------------------------------------------------- */
 
 enum { VARS_MAX = 64 };

@@ -27,8 +27,6 @@ const struct dialect *chat_dialect(const struct chat_template *t);
 /* The template's text, for vocab_guard_new; borrowed. */
 struct str chat_template_text(const struct chat_template *t);
 bool chat_is_fallback(const struct chat_template *t);
-/* Whether its text uses a variable of this name ("enable_thinking"). */
-bool chat_template_mentions(const struct chat_template *t, const char *name);
 
 struct chat_request {
     const json_t *messages;         /* array in OpenAI's chat form; reasoning as reasoning_content */

@@ -460,8 +460,3 @@ bool reply_in_reasoning(const struct reply *r)
 {
     return r->mode == IN_REASONING || r->mode == IN_TRIAL;
 }
-
-bool reply_in_call(const struct reply *r)
-{
-    return r->mode == IN_CALL;
-}

@@ -69,9 +69,8 @@ luce_status reply_end(struct reply *r, bool cut, luce_error *err);
 bool reply_called(const struct reply *r);
 /* Bytes that were taken and not told yet, the text of the event under way included. */
 size_t reply_unread(const struct reply *r);
-/* Inside reasoning, inside a call now. */
+/* Inside reasoning now. */
 bool reply_in_reasoning(const struct reply *r);
-bool reply_in_call(const struct reply *r);
 
 /* How many bytes at the end of `text` are a proper start of one of n marks, the longest such end: what a
  * stream holds back before stop strings and tags. */

@@ -22,11 +22,6 @@ static const struct chat_form forms[] = {
       .assistant = "Assistant:", .end = { "", "\n" }, .stop = "\nUser:" },
 };
 
-const struct chat_form *chat_form_at(size_t i)
-{
-    return i < COUNT(forms) ? &forms[i] : NULL;
-}
-
 static bool contains(const char *at, size_t n, const char *what)
 {
     size_t len = strlen(what);

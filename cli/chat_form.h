@@ -21,7 +21,6 @@ struct chat_form {
 
 /* Never NULL: the last form is plain text. */
 const struct chat_form *chat_form_find(const luce_model_info *model);
-const struct chat_form *chat_form_at(size_t i);         /* NULL past the end; docs and tests */
 
 /* A text with marks for what is the form's own. */
 struct chat_text {
