@@ -9,7 +9,13 @@ make install PREFIX="$place" > "$place/log" 2>&1 || { cat "$place/log"; exit 1; 
 export PKG_CONFIG_PATH="$place/lib/pkgconfig:$place/lib/$(cc -dumpmachine)/pkgconfig"
 cat > "$place/use.c" <<'END'
 #include <luce.h>
-int main(void) { return LUCE_OK; }
+int main(void)
+{
+    luce_model *m;
+    luce_error err = { 0 };
+    luce_model_params nothing = { 0 };
+    return luce_model_open(&m, &nothing, &err) == LUCE_E_ARG ? 0 : 1;
+}
 END
 # shellcheck disable=SC2046
 cc "$place/use.c" $(pkg-config --cflags --libs luce) -o "$place/use"
