@@ -1,6 +1,6 @@
 /* cli/options.c - see options.h. */
 #define _POSIX_C_SOURCE 200809L
-#include "cli/options.h"
+#include "cli/options_table.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -13,26 +13,6 @@
 #include "quant/quant.h"
 #include "spec/drafter.h"
 #include "tape/kv.h"
-
-enum option_type {
-    OPT_FLAG,           /* bool; --name, or --name=yes or no */
-    OPT_TEXT,           /* const char * */
-    OPT_INT,            /* int64_t, from min to max */
-    OPT_NUMBER,         /* double, from min to max */
-    OPT_TEXTS,          /* struct option_texts: each one given is added */
-};
-
-struct option {
-    const char *name;               /* --name; the variable is LUCE_NAME with '_' for '-' */
-    char letter;                    /* -x, or 0 */
-    enum option_type type;
-    size_t at;                      /* of the field in struct options */
-    const char *fallback;           /* the default as text, or NULL: none, off */
-    const char *value;              /* what --help calls the value; NULL for a flag */
-    double min, max;                /* of numbers */
-    unsigned commands;              /* FOR() of each command that takes it */
-    const char *help;
-};
 
 static const char *drafter_name(int i)
 {
@@ -52,7 +32,7 @@ static const char *cache_type_name(int i)
 #define LOADS (SAMPLES | FOR(BENCH) | FOR(PERPLEXITY) | FOR(INSPECT) | FOR(SERVE))
 #define SPECULATES (SAMPLES | FOR(BENCH) | FOR(SERVE))
 enum { MOST = 1000000000 };         /* what a request takes */
-static const struct option table[] = {
+const struct option options_table[] = {
     { "model", 'm', OPT_TEXT, AT(model), NULL, "FILE", 0, 0,
       SAMPLES | FOR(BENCH) | FOR(PERPLEXITY) | FOR(TOKENIZE) | FOR(SERVE),
       "the model, a GGUF file (any part of a split one)" },
@@ -214,8 +194,8 @@ static const struct rule {
     { FOR(TOKENIZE), EXCLUDES, "pieces", { "decode" } },
     { FOR(TOKENIZE), EXCLUDES, "bos", { "decode" } },
 };
-enum { N_OPTIONS = sizeof table / sizeof *table, NAME_MAX_BYTES = 64, DIGITS = 16,
-       CONFIG_MOST_BYTES = 1 << 20 };
+enum { N_OPTIONS = sizeof options_table / sizeof *options_table, DIGITS = 16, CONFIG_MOST_BYTES = 1 << 20 };
+const int options_count = N_OPTIONS;
 
 /* Other names of an option, which give way to its own. */
 static const struct { const char *name, *is; } aliases[] = {
@@ -230,7 +210,7 @@ static const struct { const char *option, *word, *value; } spoken[] = {
     { "context", "auto", "0" }, { "kv-pool-tokens", "auto", "0" }, { "chunk", "auto", "0" }, { "threads", "auto", "0" },
 };
 
-static void variable_name(const char *option, char out[NAME_MAX_BYTES])
+void options_variable(const char *option, char out[NAME_MAX_BYTES])
 {
     int n = snprintf(out, NAME_MAX_BYTES, "LUCE_%s", option);
     for (int i = 5; i < n && i < NAME_MAX_BYTES; i++)
@@ -334,7 +314,7 @@ static luce_status set(struct options *o, const struct option *row, const char *
 static luce_status set_from_variable(struct options *o, const struct option *row, const char *option, luce_error *err)
 {
     char name[NAME_MAX_BYTES];
-    variable_name(option, name);
+    options_variable(option, name);
     const char *value = getenv(name);
     return value && *value ? set(o, row, name, value, err) : LUCE_OK;
 }
@@ -344,8 +324,8 @@ static const struct option *find_name(enum command_id id, const char *name, size
 {
     *own = true;
     for (int i = 0; i < N_OPTIONS; i++)
-        if ((table[i].commands >> id & 1) && strlen(table[i].name) == len && !memcmp(table[i].name, name, len))
-            return &table[i];
+        if ((options_table[i].commands >> id & 1) && strlen(options_table[i].name) == len && !memcmp(options_table[i].name, name, len))
+            return &options_table[i];
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
         if (strlen(aliases[i].name) == len && !memcmp(aliases[i].name, name, len)) {
             const struct option *row = find_name(id, aliases[i].is, strlen(aliases[i].is), own);
@@ -370,8 +350,8 @@ static bool is_set(const struct options *o, const struct option *row)
 static const struct option *named(const char *name)
 {
     int i = 0;
-    while (strcmp(table[i].name, name)) i++;
-    return &table[i];
+    while (strcmp(options_table[i].name, name)) i++;
+    return &options_table[i];
 }
 
 static luce_status check_rules(const struct options *o, enum command_id id, const enum given *given, luce_error *err)
@@ -380,7 +360,7 @@ static luce_status check_rules(const struct options *o, enum command_id id, cons
         const struct rule *rule = &rules[r];
         const struct option *row = named(rule->name);
         bool any = false;
-        if (!(rule->commands >> id & 1) || !given[row - table] || (row->type == OPT_FLAG && !is_set(o, row))) continue;
+        if (!(rule->commands >> id & 1) || !given[row - options_table] || (row->type == OPT_FLAG && !is_set(o, row))) continue;
         for (int i = 0; i < 4 && rule->others[i]; i++) any = any || is_set(o, named(rule->others[i]));
         if (any != (rule->relation == EXCLUDES)) continue;
         struct buf others = { 0 };
@@ -398,8 +378,8 @@ static luce_status set_fallbacks(struct options *o, enum command_id id, luce_err
 {
     luce_status st = LUCE_OK;
     for (int i = 0; i < N_OPTIONS && !st; i++)
-        if ((table[i].commands >> id & 1) && table[i].fallback)
-            st = set(o, &table[i], table[i].name, table[i].fallback, err);
+        if ((options_table[i].commands >> id & 1) && options_table[i].fallback)
+            st = set(o, &options_table[i], options_table[i].name, options_table[i].fallback, err);
     return st;
 }
 
@@ -412,7 +392,7 @@ static luce_status set_from_environment(struct options *o, enum command_id id, l
         if (row && !own) st = set_from_variable(o, row, aliases[i].name, err);
     }
     for (int i = 0; i < N_OPTIONS && !st; i++)
-        if (table[i].commands >> id & 1) st = set_from_variable(o, &table[i], table[i].name, err);
+        if (options_table[i].commands >> id & 1) st = set_from_variable(o, &options_table[i], options_table[i].name, err);
     return st;
 }
 
@@ -422,7 +402,7 @@ static const struct option *find(enum command_id id, const char *arg, size_t len
     if (arg[1] == '-') return find_name(id, arg + 2, len - 2, own);
     *own = true;
     for (int i = 0; i < N_OPTIONS; i++)
-        if (len == 2 && table[i].letter && arg[1] == table[i].letter && (table[i].commands >> id & 1)) return &table[i];
+        if (len == 2 && options_table[i].letter && arg[1] == options_table[i].letter && (options_table[i].commands >> id & 1)) return &options_table[i];
     return NULL;
 }
 
@@ -538,8 +518,8 @@ static luce_status parse_args(struct options *o, enum command_id id, const struc
         if (!value && i + 1 < n) value = args[++i];
         arg[len] = '\0';
         if (!value) return fail(err, LUCE_E_ARG, "%s: the value is missing; expected %s", arg, row->value);
-        if (!own && given[row - table] == BY_NAME) continue;
-        given[row - table] = own ? BY_NAME : BY_ALIAS;
+        if (!own && given[row - options_table] == BY_NAME) continue;
+        given[row - options_table] = own ? BY_NAME : BY_ALIAS;
         st = set(o, row, arg, value, err);
     }
     return st;
@@ -567,84 +547,17 @@ luce_status options_parse(struct options *o, enum command_id id, const struct co
     return LUCE_OK;
 }
 
-/* ": none, ngram": the names that help ends with. */
-static void add_known(struct buf *out, const struct option *row)
+void options_known(struct buf *out, const struct option *row)
 {
     for (size_t l = 0; l < COUNT(lists); l++)
         for (int i = 0; lists[l].at == row->at && lists[l].name(i); i++)
             buf_printf(out, "%s%s", i ? ", " : ": ", lists[l].name(i));
 }
 
-/* "also --max-ctx, " for each other name. */
-static void add_aliases(struct buf *out, const struct option *row, enum command_id id)
+void options_aliases(struct buf *out, const struct option *row, enum command_id id)
 {
     bool own;
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
         if (!strcmp(aliases[i].is, row->name) && find_name(id, aliases[i].name, strlen(aliases[i].name), &own) == row)
-            buf_printf(out, "also --%s, ", aliases[i].name);
-}
-
-void options_help(struct buf *out, enum command_id id, const struct command *command)
-{
-    buf_printf(out, "%s\n\nUsage: luce %s [options]%s%s\n\nOptions:\n", command->summary, command->name,
-               *command->operands ? " " : "", command->operands);
-    for (int i = 0; i < N_OPTIONS; i++) {
-        const struct option *row = &table[i];
-        if (!(row->commands >> id & 1)) continue;
-        char left[NAME_MAX_BYTES], name[NAME_MAX_BYTES];
-        variable_name(row->name, name);
-        bool letter = row->letter != 0;
-        snprintf(left, sizeof left, "%c%c%c --%s %s", letter ? '-' : ' ', letter ? row->letter : ' ',
-                 letter ? ',' : ' ', row->name, row->value ? row->value : "");
-        buf_printf(out, "  %-28s %s", left, row->help);
-        add_known(out, row);
-        buf_add_text(out, " (");
-        if (row->fallback) buf_printf(out, "default %s, ", row->fallback);
-        add_aliases(out, row, id);
-        buf_printf(out, "%s)\n", name);
-    }
-    buf_printf(out, "  %-28s print this\n", "    --help");
-}
-
-void man_text(struct buf *out, const char *text)
-{
-    if (*text == '.' || *text == '\'') buf_add_text(out, "\\&");
-    for (; *text; text++) {
-        if (*text == '-') buf_add_text(out, "\\-");
-        else if (*text == '\\') buf_add_text(out, "\\e");
-        else buf_add_char(out, *text);
-    }
-}
-
-void options_man(struct buf *out, enum command_id id)
-{
-    buf_add_text(out, ".SH OPTIONS\n");
-    for (int i = 0; i < N_OPTIONS; i++) {
-        const struct option *row = &table[i];
-        if (!(row->commands >> id & 1)) continue;
-        char name[NAME_MAX_BYTES];
-        variable_name(row->name, name);
-        buf_add_text(out, ".TP\n");
-        if (row->letter) buf_printf(out, "\\fB\\-%c\\fR, ", row->letter);
-        buf_add_text(out, "\\fB\\-\\-");
-        man_text(out, row->name);
-        buf_add_text(out, "\\fR");
-        if (row->value) buf_printf(out, " \\fI%s\\fR", row->value);
-        buf_add_char(out, '\n');
-        man_text(out, row->help);
-        add_known(out, row);
-        buf_printf(out, ".\nVariable %s", name);
-        if (row->fallback) {
-            buf_add_text(out, "; default ");
-            man_text(out, row->fallback);
-        }
-        buf_add_text(out, ".\n");
-    }
-}
-
-luce_status output_write(const struct buf *text, luce_error *err)
-{
-    if (text->failed) return fail(err, LUCE_E_NOMEM, "out of memory for the output");
-    if (fwrite(buf_text(text), 1, text->len, stdout) == text->len && fflush(stdout) == 0) return LUCE_OK;
-    return fail(err, LUCE_E_IO, "standard output: %s", strerror(errno));
+            buf_printf(out, ", also --%s", aliases[i].name);
 }

@@ -240,7 +240,7 @@ bool metrics_get(struct server *s, struct exchange *x, struct refusal *why)
         { "luce_requests_failed_total", "counter", "requests that failed in the engine", n.failed },
         { "luce_requests_cancelled_total", "counter", "requests that were cancelled", n.cancelled },
         { "luce_prompt_tokens_total", "counter", "tokens of prompts", n.prompt_tokens },
-        { "luce_prompt_tokens_computed_total", "counter", "tokens of prompts that went through the model", n.prompt_rows },
+        { "luce_prompt_tokens_computed_total", "counter", "tokens of prompts that were computed", n.prompt_rows },
         { "luce_prompt_tokens_shared_total", "counter", "tokens of prompts whose pages others had", n.reused_tokens },
         { "luce_generated_tokens_total", "counter", "tokens that were generated", n.generated_tokens },
         { "luce_drafted_tokens_total", "counter", "tokens that were guessed", n.drafted_tokens },

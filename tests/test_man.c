@@ -46,7 +46,7 @@ static void check_page(const char *command, const char *directory)
     int n = 0;
     for (const char *at = buf_text(&help); (at = strstr(at, " --")) != NULL; at++) {
         char want[200];
-        size_t len = strcspn(at + 1, " \n");
+        size_t len = strcspn(at + 1, " ,)\n");
         if (len > 90 || !strncmp(at + 1, "--help", len)) continue;
         escaped(at + 1, len, want);
         CHECK(strstr(buf_text(&page), want) != NULL, "%s lacks %s", path, want);
