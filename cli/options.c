@@ -319,12 +319,18 @@ static luce_status set_from_variable(struct options *o, const struct option *row
     return value && *value ? set(o, row, name, value, err) : LUCE_OK;
 }
 
+static bool is_for(const struct option *row, enum command_id id)
+{
+    return row->commands >> id & 1;
+}
+
 /* The row of this name (its first len bytes); *own: not by one of its other names. */
 static const struct option *find_name(enum command_id id, const char *name, size_t len, bool *own)
 {
     *own = true;
     for (int i = 0; i < N_OPTIONS; i++)
-        if ((options_table[i].commands >> id & 1) && strlen(options_table[i].name) == len && !memcmp(options_table[i].name, name, len))
+        if (is_for(&options_table[i], id) && strlen(options_table[i].name) == len &&
+            !memcmp(options_table[i].name, name, len))
             return &options_table[i];
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
         if (strlen(aliases[i].name) == len && !memcmp(aliases[i].name, name, len)) {
@@ -360,7 +366,8 @@ static luce_status check_rules(const struct options *o, enum command_id id, cons
         const struct rule *rule = &rules[r];
         const struct option *row = named(rule->name);
         bool any = false;
-        if (!(rule->commands >> id & 1) || !given[row - options_table] || (row->type == OPT_FLAG && !is_set(o, row))) continue;
+        bool wanted = given[row - options_table] && (row->type != OPT_FLAG || is_set(o, row));
+        if (!(rule->commands >> id & 1) || !wanted) continue;
         for (int i = 0; i < 4 && rule->others[i]; i++) any = any || is_set(o, named(rule->others[i]));
         if (any != (rule->relation == EXCLUDES)) continue;
         struct buf others = { 0 };
@@ -378,7 +385,7 @@ static luce_status set_fallbacks(struct options *o, enum command_id id, luce_err
 {
     luce_status st = LUCE_OK;
     for (int i = 0; i < N_OPTIONS && !st; i++)
-        if ((options_table[i].commands >> id & 1) && options_table[i].fallback)
+        if (is_for(&options_table[i], id) && options_table[i].fallback)
             st = set(o, &options_table[i], options_table[i].name, options_table[i].fallback, err);
     return st;
 }
@@ -392,7 +399,8 @@ static luce_status set_from_environment(struct options *o, enum command_id id, l
         if (row && !own) st = set_from_variable(o, row, aliases[i].name, err);
     }
     for (int i = 0; i < N_OPTIONS && !st; i++)
-        if (options_table[i].commands >> id & 1) st = set_from_variable(o, &options_table[i], options_table[i].name, err);
+        if (is_for(&options_table[i], id))
+            st = set_from_variable(o, &options_table[i], options_table[i].name, err);
     return st;
 }
 
@@ -401,8 +409,8 @@ static const struct option *find(enum command_id id, const char *arg, size_t len
 {
     if (arg[1] == '-') return find_name(id, arg + 2, len - 2, own);
     *own = true;
-    for (int i = 0; i < N_OPTIONS; i++)
-        if (len == 2 && options_table[i].letter && arg[1] == options_table[i].letter && (options_table[i].commands >> id & 1)) return &options_table[i];
+    for (const struct option *row = options_table; row < options_table + N_OPTIONS; row++)
+        if (len == 2 && row->letter && arg[1] == row->letter && is_for(row, id)) return row;
     return NULL;
 }
 
