@@ -6,7 +6,7 @@
 #include "engine/inside.h"
 #include "test.h"
 
-enum { PROMPTS = 20, BATCH = 5, PROMPT_MOST = 90, TOKENS = 40, VOCAB = 96 };
+enum { PROMPTS = 20, BATCH = 5, PROMPT_MOST = 90, TOKENS = 28, VOCAB = 96 };
 
 static const char *const drafters[] = { "dflash/v1_llama.gguf", "dflash/v2_lucebox.gguf", "dflash/v1", "dflash/v2" };
 
@@ -269,8 +269,9 @@ TEST(dflash_survives_texts_that_leave_and_texts_that_end_inside_a_block)
         }
         CHECK_OK(luce_generate_batch(m, q, BATCH, got, &err), err);
         for (int i = 0; i < BATCH; i++) {
-            CHECK(got[i].n_tokens <= plain[i].n_tokens && !memcmp(got[i].tokens, plain[i].tokens,
-                  got[i].n_tokens * sizeof *got[i].tokens), "text %d: another text", i);
+            size_t n = got[i].n_tokens;
+            CHECK(n <= plain[i].n_tokens && (!n || !memcmp(got[i].tokens, plain[i].tokens, n * sizeof *got[i].tokens)),
+                  "text %d: another text", i);
             if (i % 2 == 0) CHECK_EQ(got[i].n_tokens, 1 + round);
         }
         drop_texts(got, BATCH);
