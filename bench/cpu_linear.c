@@ -152,8 +152,8 @@ static luce_status shape_figures(struct device *d, const struct options *o, cons
 static luce_status format_figures(struct device *d, const struct options *o, const struct format *f,
                                   struct step *step, luce_error *err)
 {
-    struct device_limits m;
-    luce_status st = d->fns->measure(d, 0, &m, err);
+    struct device_limits m = { .block = 0 };
+    luce_status st = d->fns->measure(d, &m, err);
     if (st) return st;
     printf("%d threads: read %.1f GB/s, int8 %.0f, bf16 %.0f, f32 %.0f Gop/s\n", o->threads, m.read_bytes_per_s * 1e-9,
            m.int8_ops_per_s * 1e-9, m.bf16_ops_per_s * 1e-9, m.f32_ops_per_s * 1e-9);

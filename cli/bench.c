@@ -113,8 +113,8 @@ static luce_status sample_prefill(struct probe_env *e, double *seconds, luce_err
  * read again by the next one, at the rate of the caches where they hold it. */
 static luce_status measure(struct bench *b, double step_bytes, luce_error *err)
 {
-    struct device_limits l;
-    luce_status st = b->device->fns->measure(b->device, (uint64_t)step_bytes, &l, err);
+    struct device_limits l = { .block = (uint64_t)step_bytes };
+    luce_status st = b->device->fns->measure(b->device, &l, err);
     if (st) return st;
     struct device_limits *best = &b->limits;
     best->read_bytes_per_s = fmax(best->read_bytes_per_s, l.read_bytes_per_s);

@@ -18,6 +18,9 @@ struct device_info {
 
 /* Measured, by device_fns.measure: rates that the bench compares with. */
 struct device_limits {
+    /* Set by who asks: bytes that are read again and again, 0 for far more than caches hold. A device whose
+     * caches may keep such a block reads that much. */
+    uint64_t block;
     double read_bytes_per_s;    /* best streaming read */
     double int8_ops_per_s;      /* 8-bit integer dot products, 2 ops a multiply-add; 0: not used */
     double bf16_ops_per_s;      /* bf16 matrix or dot rate */
@@ -89,9 +92,7 @@ struct device_fns {
     luce_status (*write)(struct device *d, struct program *p, struct val v, int first_row, int n_rows,
                          const void *host, luce_error *err);
 
-    /* The rates of arithmetic, and the best rate at which a block of `bytes` is read again and again (0:
-     * far more than the caches hold). What has caches that keep such a block may read faster than memory. */
-    luce_status (*measure)(struct device *d, uint64_t bytes, struct device_limits *out, luce_error *err);
+    luce_status (*measure)(struct device *d, struct device_limits *limits, luce_error *err);
     /* Largest normalised mean squared error of the call against the float64 reference that this
      * device promises (activation quantisation included). */
     double (*tolerance)(const struct device *d, const struct tape *t, const struct call *c);

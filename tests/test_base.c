@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
-#include "base/available.h"
+#include "base/limits.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/file.h"

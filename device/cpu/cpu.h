@@ -267,7 +267,7 @@ luce_status cpu_read(struct device *d, struct program *p, struct val v, int firs
                      luce_error *err);
 luce_status cpu_write(struct device *d, struct program *p, struct val v, int first_row, int n_rows,
                       const void *host, luce_error *err);
-luce_status cpu_measure(struct device *d, uint64_t bytes, struct device_limits *out, luce_error *err);
+luce_status cpu_measure(struct device *d, struct device_limits *out, luce_error *err);
 
 /* Checks and applies the step's page table edits. */
 luce_status cache_edit(struct device_cache *c, const struct step *s, luce_error *err);

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/sysinfo.h>
 
-#include "base/available.h"
+#include "base/limits.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "device/cpu/cpu.h"

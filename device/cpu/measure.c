@@ -87,9 +87,10 @@ static void fill_share(void *arg, int thread, int n_threads)
     memset(f->data + from, 1, (size_t)(to - from));
 }
 
-luce_status cpu_measure(struct device *d, uint64_t bytes, struct device_limits *out, luce_error *err)
+luce_status cpu_measure(struct device *d, struct device_limits *out, luce_error *err)
 {
     struct cpu *cpu = (struct cpu *)d;
+    uint64_t bytes = out->block;
     size_t unit = SHARE_BYTES * (size_t)cpu->n_threads;
     size_t block = bytes && bytes < READ_BYTES ? (size_t)bytes / unit * unit : READ_BYTES;
     if (block == 0) block = unit;

@@ -97,7 +97,7 @@ luce_status gpu_write(struct device *d, struct program *p, struct val v, int fir
                       const void *host, luce_error *err);
 
 /* measure.c */
-luce_status gpu_measure(struct device *d, uint64_t bytes, struct device_limits *out, luce_error *err);
+luce_status gpu_measure(struct device *d, struct device_limits *out, luce_error *err);
 
 /* telemetry.c: NVML, opened at run time. */
 struct nvml *nvml_open(int index);

@@ -1,6 +1,6 @@
-/* base/available.h - how much memory this process may still claim. Threads: any. */
-#ifndef LUCE_BASE_AVAILABLE_H
-#define LUCE_BASE_AVAILABLE_H
+/* base/limits.h - how much memory this process may still claim. Threads: any. */
+#ifndef LUCE_BASE_LIMITS_H
+#define LUCE_BASE_LIMITS_H
 
 #include <stdint.h>
 

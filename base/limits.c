@@ -1,7 +1,7 @@
-/* base/available.c - see available.h. A plan that trusts the machine's memory alone would be killed by the
+/* base/limits.c - see limits.h. A plan that trusts the machine's memory alone would be killed by the
  * first limit that is lower. */
 #define _GNU_SOURCE
-#include "base/available.h"
+#include "base/limits.h"
 
 #include <inttypes.h>
 #include <stdio.h>
