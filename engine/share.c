@@ -27,7 +27,7 @@ void scheduler_share(struct scheduler *s)
         struct request *r = s->active[i], *from = NULL;
         int most = 0;
         r->waits = false;
-        if (r->state != REQUEST_PROMPT || seq_length(r->seq) > 0) continue;
+        if (r->state != REQUEST_PROMPT || seq_length(r->seq) > 0 || request_wants_all(r)) continue;
         for (int j = 0; j < i; j++) {
             int n = alike(r, s->active[j]);
             if (n > most) {

@@ -96,26 +96,29 @@ TEST(embedding_does_not_depend_on_chunks_or_company)
     some_ids(ids, 300);
     for (size_t i = 0; i < COUNT(chunks); i++) {
         luce_model *m = NULL;
-        luce_model_params p = { .path = tiny_model(), .device = "cpu", .threads = 2, .chunk = chunks[i], .sequences = 3 };
+        luce_model_params p = { .path = tiny_model(), .device = "cpu", .threads = 2, .chunk = chunks[i], .sequences = 4 };
         CHECK_OK(luce_model_open(&m, &p, &err), err);
         if (!m) return;
         int embd = luce_model_describe(m).embedding;
         size_t bytes = (size_t)embd * sizeof(float);
-        luce_request q[3] = {
+        float last[MOST_EMBD], twin[MOST_EMBD];
+        luce_request q[4] = {
             { .tokens = ids, .n_tokens = 300, .prompt_only = true, .embedding = got },
             { .tokens = ids + 7, .n_tokens = 200, .max_tokens = 20 },
-            { .tokens = ids, .n_tokens = 150, .prompt_only = true, .embedding = got, .pooling = LUCE_POOL_LAST },
+            { .tokens = ids, .n_tokens = 300, .prompt_only = true, .embedding = last, .pooling = LUCE_POOL_LAST },
+            { .tokens = ids, .n_tokens = 300, .prompt_only = true, .embedding = twin },
         };
-        luce_result r[3];
+        luce_result r[4];
         for (int pooling = 0; pooling < 2; pooling++) {
             float *to = i == 0 ? first[pooling] : got;
             CHECK_OK(embed(m, ids, 300, (luce_pooling)pooling, to, &err), err);
             CHECK(!memcmp(to, first[pooling], bytes), "chunk %d, pooling %d", chunks[i], pooling);
         }
-        q[2].embedding = (float[MOST_EMBD]){ 0 };
-        CHECK_OK(luce_generate_batch(m, q, 3, r, &err), err);
+        CHECK_OK(luce_generate_batch(m, q, 4, r, &err), err);
         CHECK(!memcmp(got, first[LUCE_POOL_MEAN], bytes), "in company, chunk %d", chunks[i]);
-        for (int k = 0; k < 3; k++) luce_result_drop(&r[k]);
+        CHECK(!memcmp(twin, first[LUCE_POOL_MEAN], bytes), "beside its twin, chunk %d", chunks[i]);
+        CHECK(!memcmp(last, first[LUCE_POOL_LAST], bytes), "the last one's beside its like, chunk %d", chunks[i]);
+        for (int k = 0; k < 4; k++) luce_result_drop(&r[k]);
         luce_model_close(m);
     }
 }
