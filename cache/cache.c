@@ -23,9 +23,16 @@ static int64_t pool_pages(const struct cache_config *c, int kind)
     return (c->total_positions + PAGE - 1) / PAGE;
 }
 
+/* States beside those of the slots. */
+static int n_checkpoints(const struct cache_config *c)
+{
+    return kv_recurrent(c->layout) ? CHECKPOINTS * c->n_slots : 0;
+}
+
 uint64_t cache_bytes(const struct cache_config *c)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = (uint64_t)(c->n_slots + n_checkpoints(c)) * c->layout->kind[KV_STATE].page_bytes +
+                     (uint64_t)c->n_slots * c->layout->kind[KV_JOURNAL].page_bytes;
     for (int k = 0; k < c->layout->n_kinds; k++)
         bytes += (uint64_t)(pool_pages(c, k) + c->n_slots) * c->layout->kind[k].page_bytes;
     return bytes;
@@ -56,6 +63,11 @@ static luce_status open_tables(struct cache *c, luce_error *err)
             if (!t->page) goto no_memory;
         }
     }
+    if (!pages_init(&c->states, c->config.n_slots, n_checkpoints(&c->config))) goto no_memory;
+    if (kv_recurrent(c->config.layout)) {
+        c->state = mem_alloc(c->config.layout->kind[KV_STATE].page_bytes);
+        if (!c->state) goto no_memory;
+    }
     return LUCE_OK;
 no_memory:
     return fail(err, LUCE_E_NOMEM, "out of memory for the page tables of %d sequences", c->config.n_slots);
@@ -76,6 +88,7 @@ luce_status cache_open(struct cache **out, const struct cache_config *config, lu
         p.n_pages[k] = config->n_slots + c->pages[k].n;
         p.max_pages[k] = c->max_pages;
     }
+    if (kv_recurrent(config->layout)) p.n_pages[KV_STATE] = config->n_slots + n_checkpoints(config);
     st = config->device->fns->cache_open(config->device, &c->on_device, &p, err);
     if (st) goto bad;
     *out = c;
@@ -94,6 +107,8 @@ void cache_close(struct cache *c)
         pages_drop(&c->pages[k]);
         for (int slot = 0; slot < STEP_SEQS; slot++) mem_free(c->table[slot][k].page);
     }
+    pages_drop(&c->states);
+    mem_free(c->state);
     mem_free(c);
 }
 

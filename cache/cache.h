@@ -4,6 +4,10 @@
  * last holder. A sequence owns a slot of the device (page tables, staging bank). Table changes are
  * queued as edits and travel with the next step; the accepted rows of a narrow step travel as that
  * step's commit list.
+ *
+ * Recurrent layers keep a state per slot instead, after the committed positions. It cannot be taken back, so
+ * copies of it are kept as checkpoints, at page boundaries: the newest one, one after the prompt, and one
+ * every CHECKPOINT_EVERY positions, thinned out when there is no room. They are counted as pages are.
  * Threads: one owner, the one that owns the device. */
 #ifndef LUCE_CACHE_CACHE_H
 #define LUCE_CACHE_CACHE_H
@@ -12,6 +16,8 @@
 
 struct cache;
 struct seq;
+
+enum { CHECKPOINT_EVERY = 1024, CHECKPOINTS = 4 };     /* positions; most of a sequence, on average */
 
 struct cache_config {
     struct device *device;
@@ -38,7 +44,8 @@ int cache_max_positions(const struct cache *c);
 luce_status seq_open(struct seq **out, struct cache *c, luce_error *err);
 void seq_close(struct seq *s);                  /* releases pages and slot; NULL is fine */
 /* Shares the first n positions of `from` and its origin; s must be empty. LUCE_E_ARG unless n is a multiple of the
- * page, at most what `from` has in pages, and a window of `from` still holds what row n sees. */
+ * page, at most what `from` has in pages, a window of `from` still holds what row n sees, and `from` has a
+ * checkpoint there if layers are recurrent. */
 luce_status seq_share(struct seq *s, const struct seq *from, int n, luce_error *err);
 int seq_slot(const struct seq *s);
 /* Positions in the sequence: committed pages plus rows accepted but not yet moved. */
@@ -60,8 +67,9 @@ void seq_accept(struct seq *s, const uint8_t *path, int n);
 /* After a wide step of n rows: they are in pages already. */
 void seq_advance(struct seq *s, int n);
 /* Forgets positions from n on (n at or below the length) and returns the new length: n, or 0 when a
- * window no longer holds what row n sees, so that the text must be fed again from its start. Rows
- * that are only accepted are dropped or shortened without touching pages. */
+ * window no longer holds what row n sees, so that the text must be fed again from its start; with recurrent
+ * layers the last checkpoint at or before n, or 0. Rows that are only accepted are dropped or shortened
+ * without touching pages. */
 int seq_truncate(struct seq *s, int n);
 /* Extends the sequence to position `to` with random keys and values (bench only); every page of a kind
  * gets the same ones. The sequence must not have rows that are only accepted. */
@@ -74,5 +82,18 @@ void seq_emit(const struct seq *s, struct step *step, int index);
 bool cache_emit_edits(struct cache *c, struct step *step);
 /* The step ran: the commit that was emitted is done. */
 void seq_emitted(struct seq *s);
+
+/* ---- recurrent layers; without them these do nothing --------------------------------------------- */
+/* After a step: keeps a checkpoint if the state stands at a page boundary that has none. */
+luce_status seq_checkpoint(struct seq *s, luce_error *err);
+/* The newest checkpoint stays until room is needed: a turn ends here. */
+void seq_keep_checkpoint(struct seq *s);
+/* Accepted rows up to a page boundary that the commit would pass over; 0: none. A step without rows carries
+ * them out on their own (seq_emit_part, seq_emitted_part), so that the state stands at the boundary. */
+int seq_part(const struct seq *s);
+void seq_emit_part(const struct seq *s, struct step *step, int index, int n);
+void seq_emitted_part(struct seq *s, int n);
+/* Positions of the checkpoints, lowest first; returns how many (at most `most` are written). */
+int seq_checkpoints(const struct seq *s, int *at, int most);
 
 #endif

@@ -12,11 +12,6 @@
 #include "base/rng.h"
 #include "cache/inside.h"
 
-static int in_pages(const struct seq *s)
-{
-    return s->length - s->n_pending;
-}
-
 static int pages_for(int positions)
 {
     return (positions + PAGE - 1) / PAGE;
@@ -82,6 +77,7 @@ void seq_close(struct seq *s)
 {
     if (!s) return;
     release_all(s);
+    (void)checkpoints_truncate(s, 0);
     s->cache->taken[s->slot] = false;
 }
 
@@ -112,13 +108,15 @@ int seq_wide(const struct seq *s)
 
 luce_status seq_share(struct seq *s, const struct seq *from, int n, luce_error *err)
 {
-    if (s->length || n < 0 || n % PAGE || n > in_pages(from) || s->cache != from->cache)
+    if (s->length || n < 0 || n % PAGE || n > seq_in_pages(from) || s->cache != from->cache)
         return fail(err, LUCE_E_ARG, "cannot share %d positions of a sequence that has %d in pages; only "
-                    "whole pages of %d are shared, with an empty sequence", n, in_pages(from), PAGE);
+                    "whole pages of %d are shared, with an empty sequence", n, seq_in_pages(from), PAGE);
     for (int k = 0; k < n_kinds(s); k++)
         if (first_seen(s->cache, k, n) < table(from, k)->first)
             return fail(err, LUCE_E_ARG, "cannot share %d positions: the window of %d has moved on",
                         n, s->cache->config.layout->kind[k].window);
+    if (!checkpoints_share(s, from, n))
+        return fail(err, LUCE_E_ARG, "cannot share %d positions: no checkpoint of the recurrent state is there", n);
     for (int k = 0; k < n_kinds(s); k++) {
         struct table *t = table(s, k);
         release_from(s, k, 0);
@@ -140,7 +138,7 @@ static void release_unseen(struct seq *s, int kind)
 {
     struct table *t = table(s, kind);
     int first = first_seen(s->cache, kind, s->length);
-    int written = in_pages(s) / PAGE;       /* the commit writes there, seen or not */
+    int written = seq_in_pages(s) / PAGE;       /* the commit writes there, seen or not */
     if (first > written) first = written;
     for (; t->first < first && t->first < t->n; t->first++)
         page_release(&s->cache->pages[kind], t->page[t->first]);
@@ -150,7 +148,7 @@ static void release_unseen(struct seq *s, int kind)
 static int shared_entry(const struct seq *s, int kind)
 {
     const struct table *t = table(s, kind);
-    int at = in_pages(s) / PAGE;
+    int at = seq_in_pages(s) / PAGE;
     if (at < t->first || at >= t->n || !page_shared(&s->cache->pages[kind], t->page[at])) return -1;
     return at;
 }
@@ -180,6 +178,8 @@ static luce_status copy_page(struct seq *s, int kind, int at, luce_error *err)
 luce_status seq_reserve(struct seq *s, int n, luce_error *err)
 {
     struct cache *c = s->cache;
+    luce_status restored = checkpoint_restore(s, err);
+    if (restored) return restored;
     if (n > c->config.max_positions)
         return fail(err, LUCE_E_ARG, "position %d is beyond the context of %d; load the model with a larger "
                     "--context, or shorten the text", n, c->config.max_positions);
@@ -221,13 +221,17 @@ void seq_advance(struct seq *s, int n)
 int seq_truncate(struct seq *s, int n)
 {
     assert(n >= 0 && n <= s->length);
-    int kept = in_pages(s);
+    int kept = seq_in_pages(s);
     bool lost = false;
+    if (s->cache->state && n < kept) {
+        n = checkpoints_truncate(s, n);
+        s->stale = true;
+    }
     for (int k = 0; k < n_kinds(s); k++)
         lost = lost || first_seen(s->cache, k, n) < table(s, k)->first;
     if (lost) {
         release_all(s);
-        n = kept = 0;
+        n = kept = checkpoints_truncate(s, 0);
     }
     s->n_pending = n > kept ? n - kept : 0;
     s->length = n;
@@ -291,7 +295,7 @@ luce_status seq_fill_random(struct seq *s, int to, uint64_t seed, luce_error *er
         luce_status st = fill_kind(s, k, from / PAGE, seed, err);
         if (st) return st;
     }
-    return LUCE_OK;
+    return state_fill_random(s, seed, err);
 }
 
 void seq_emit(const struct seq *s, struct step *step, int index)

@@ -181,7 +181,8 @@ static luce_status compare(struct check_walk *w, struct rig *r, struct interp *r
         int rows = rig_out_rows(r, s);
         check_report(w, "", error_of(got, interp_read(ref, want), rows, shape.cols, shape.type),
                      rig_tolerance(r) * few_allowance(rows * shape.cols));
-        if (writer) st = compare_pages(w, r, ref, writer, err);
+        if (writer && r->env->kv.layer[writer->layer].kind == KV_STATE) st = check_states(w, r, ref, writer, err);
+        else if (writer) st = compare_pages(w, r, ref, writer, err);
     }
     rig_program_close(r, &p);
     return st;

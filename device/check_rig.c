@@ -14,6 +14,7 @@ static luce_status open_cache(struct rig *r, luce_error *err)
     const struct case_env *env = r->env;
     if (!env->kv.n_layers) return LUCE_OK;
     struct cache_params p = { .layout = &env->kv, .n_slots = env->n_slots };
+    p.n_pages[KV_STATE] = env->n_pages[KV_STATE];
     for (int i = 0; i < env->kv.n_kinds; i++) {
         p.n_pages[i] = env->n_pages[i];
         p.max_pages[i] = env->max_pages + 1;
@@ -68,7 +69,7 @@ void rig_program_close(struct rig *r, struct rig_program *p)
 luce_status rig_fill(struct rig *r, luce_error *err)
 {
     const struct case_env *env = r->env;
-    for (int kind = 0; kind < env->kv.n_kinds; kind++)
+    for (int kind = 0; kind < KV_POOLS; kind++)
         for (int page = 0; page < env->n_pages[kind]; page++) {
             const uint8_t *bytes = env->pages[kind] + (uint64_t)page * env->kv.kind[kind].page_bytes;
             luce_status st = r->d->fns->page_write(r->d, r->cache, kind, page, bytes, err);

@@ -35,6 +35,12 @@ int rig_out_rows(const struct rig *r, const struct step *s);
 /* Most error that the device promises for the case, summed over its calls. */
 double rig_tolerance(const struct rig *r);
 
+/* After a run of a call of a recurrent layer: states and journals of the layer against the reference's, all other
+ * bytes against what was there before. */
+struct check_walk;
+luce_status check_states(struct check_walk *w, struct rig *r, struct interp *ref, const struct call *writer,
+                         luce_error *err);
+
 /* Goes through all cases that the parameters select and calls `run` for each. `run` reports through
  * the walk. */
 struct check_walk {

@@ -39,7 +39,7 @@ struct program;                 /* a tape compiled for one width bucket */
 struct cache_params {
     const struct kv_layout *layout;     /* finished; must outlive the cache */
     int n_slots;
-    int n_pages[KV_MAX_KINDS];          /* including the n_slots banks at the front */
+    int n_pages[KV_POOLS];              /* including the n_slots banks at the front; KV_STATE: with checkpoints */
     int max_pages[KV_MAX_KINDS];        /* entries of a slot's page table */
 };
 
@@ -70,7 +70,7 @@ struct device_fns {
     luce_status (*cache_open)(struct device *d, struct device_cache **out, const struct cache_params *p,
                               luce_error *err);
     void (*cache_close)(struct device *d, struct device_cache *c);
-    /* Whole pages from and to host memory, page_bytes of the kind. */
+    /* Whole pages from and to host memory, page_bytes of the kind, which may be KV_STATE or KV_JOURNAL. */
     luce_status (*page_read)(struct device *d, struct device_cache *c, int kind, int page, void *host,
                              luce_error *err);
     luce_status (*page_write)(struct device *d, struct device_cache *c, int kind, int page,

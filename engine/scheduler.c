@@ -48,6 +48,7 @@ void scheduler_add(struct scheduler *s, struct request *r, struct seq *seq)
     if (!equal) keep -= keep % PAGE;
     if (keep < seq_length(seq)) seq_truncate(seq, keep);
     r->seq = seq;
+    seq_keep_checkpoint(seq);
     r->n_reused = seq_length(seq);
     r->started = s->clock();
     s->active[s->n_active++] = r;

@@ -55,6 +55,15 @@ static uint64_t dim_of(const struct decoder *c, enum dim dim, int layer)
     case DIM_VOCAB: return (uint64_t)c->vocab;
     case DIM_EXPERTS: return (uint64_t)c->route.experts;
     case DIM_EXPERT_FF: return (uint64_t)c->expert_ff;
+    case DIM_SHARED_FF: return (uint64_t)c->shared_ff;
+    case DIM_GATED_Q: return 2 * (uint64_t)s->heads * hd;
+    case DIM_GATED_QKV: return 2 * (uint64_t)(s->heads + s->kv_heads) * hd;
+    case DIM_CHANNELS: return (uint64_t)c->state.channels;
+    case DIM_TAPS:  return (uint64_t)c->state.taps;
+    case DIM_VALUES: return (uint64_t)c->state.v_heads * (uint64_t)c->state.v_dim;
+    case DIM_V_HEADS: return (uint64_t)c->state.v_heads;
+    case DIM_V_DIM: return (uint64_t)c->state.v_dim;
+    case DIM_GATES: return 2 * (uint64_t)c->state.v_heads;
     case DIM_COUNT: break;
     }
     return 0;
@@ -133,6 +142,8 @@ static luce_status want_all(struct binder *b, const struct bind *binds, int n, v
     bool above = false, found;
     luce_status st;
     for (int i = 0; i < n; i++) {
+        unsigned where = binds[i].flags & (RECURRENT | ATTENDS);
+        if (where && layer >= 0 && where != (b->m->c.layer[layer].recurrent ? RECURRENT : ATTENDS)) continue;
         if (binds[i].flags & INSTEAD && above) continue;
         if (binds[i].flags & WITH && !above) continue;
         if ((st = want(b, &binds[i], fields, layer, &found, err))) return st;
@@ -149,18 +160,21 @@ static int by_data(const void *a, const void *b)
     return x->order - y->order;
 }
 
-/* Vectors are f32 in memory: norms and biases that the file holds otherwise are decoded; those of
- * synthetic models are ones. */
-static luce_status fill_vector(struct model *m, struct weight *w, luce_error *err)
+/* Vectors are f32 in memory: norms and biases that the file holds otherwise are decoded (rows one by one, for
+ * matrices); those of synthetic models are ones, or minus ones. */
+static luce_status fill_f32(struct model *m, struct weight *w, unsigned flags, luce_error *err)
 {
     if (w->type == Q_F32 && w->host) return LUCE_OK;
-    float *values = arena_array(&m->arena, w->dim[0], sizeof(float));
+    uint64_t n = w->dim[0] * w->dim[1];
+    float *values = arena_array(&m->arena, n, sizeof(float));
     if (!values) return fail(err, LUCE_E_NOMEM, "out of memory for %s", w->name);
-    if (w->host) format_find(w->type)->decode(w->host, values, (int64_t)w->dim[0]);
-    for (uint64_t i = 0; !w->host && i < w->dim[0]; i++) values[i] = 1;
+    const struct format *f = format_find(w->type);
+    for (uint64_t i = 0; w->host && i < w->dim[1]; i++)
+        f->decode(w->host + i * format_bytes(f, w->dim[0]), values + i * w->dim[0], (int64_t)w->dim[0]);
+    for (uint64_t i = 0; !w->host && i < n; i++) values[i] = flags & NEGATIVE ? -1 : 1;
     w->type = Q_F32;
     w->host = (const uint8_t *)values;
-    w->host_bytes = w->dim[0] * sizeof(float);
+    w->host_bytes = n * sizeof(float);
     return LUCE_OK;
 }
 
@@ -191,7 +205,8 @@ static luce_status fill(struct binder *b, luce_error *err)
         } else if (s->bind->out != DIM_NONE) {
             fill_synthetic(m, s, w);
         }
-        if (s->bind->out == DIM_NONE && (st = fill_vector(m, w, err))) return st;
+        bool f32 = s->bind->out == DIM_NONE || (s->bind->flags & AS_F32 && s->tensor);
+        if (f32 && (st = fill_f32(m, w, s->bind->flags, err))) return st;
         m->bytes += w->host_bytes;
         *s->field = w;
     }

@@ -136,11 +136,15 @@ static luce_status read_vocab(const struct model *m, const struct gguf *g, struc
 luce_status decoder_configure(struct model *m, const struct gguf *g, luce_error *err)
 {
     struct decoder *c = &m->c;
+    char key[128];
     luce_status st;
     if ((st = decoder_count(m, g, "block_count", -1, 1, MODEL_MAX_LAYERS, &c->n_layers, err))) return st;
     if ((st = decoder_count(m, g, "embedding_length", -1, 1, MAX_EMBD, &c->embd, err))) return st;
     if ((st = decoder_count(m, g, "context_length", -1, 1, MAX_CONTEXT, &c->context, err))) return st;
-    if ((st = per_layer(m, g, "feed_forward_length", MAX_FF, offsetof(struct layer_shape, ff), c, err)))
+    bool experts = gguf_key(g, key_of(m, "expert_count", key, sizeof key)) != NULL;
+    bool dense = gguf_key(g, key_of(m, "feed_forward_length", key, sizeof key)) != NULL;
+    if ((dense || !experts) &&
+        (st = per_layer(m, g, "feed_forward_length", MAX_FF, offsetof(struct layer_shape, ff), c, err)))
         return st;
     if ((st = decoder_float(m, g, "attention.layer_norm_rms_epsilon", NAN, 0, &c->eps, err))) return st;
     if ((st = read_heads(m, g, c, err))) return st;
@@ -201,6 +205,31 @@ static luce_status read_pattern(const struct gguf *g, const char *key, const str
     return LUCE_OK;
 }
 
+luce_status decoder_flags(const struct model *m, const struct gguf *g, const char *suffix, int *period, bool *flags,
+                          luce_error *err)
+{
+    char key[128];
+    return read_pattern(g, key_of(m, suffix, key, sizeof key), &m->c, period, flags, err);
+}
+
+luce_status decoder_sections(struct model *m, const struct gguf *g, luce_error *err)
+{
+    char key[128];
+    struct rope_config *r = &m->c.rope[0];
+    const struct gguf_key *k = gguf_key(g, key_of(m, "rope.dimension_sections", key, sizeof key));
+    if (!k) return LUCE_OK;
+    if (k->type != GGUF_ARRAY || k->count < 3 || k->element == GGUF_STRING || k->element == GGUF_ARRAY)
+        return fail(err, LUCE_E_FORMAT, "%s: %s is no list of at least three numbers", gguf_path(g), key);
+    for (int i = 0; i < 2; i++) {
+        int64_t n = gguf_int_at(k, (uint64_t)i + 1);
+        if (n < 0 || n > r->dims / 2)
+            return fail(err, LUCE_E_FORMAT, "%s: %s holds %lld; a head turns %d pairs", gguf_path(g), key, (long long)n,
+                        r->dims / 2);
+        r->sections[i] = (int)n;
+    }
+    return LUCE_OK;
+}
+
 luce_status decoder_windows(struct model *m, const struct gguf *g, int absent, int period, luce_error *err)
 {
     char key[128];
@@ -220,7 +249,7 @@ struct rope_kv_attr decoder_rope_kv(const struct decoder *c, int layer)
     const struct rope_config *r = &c->rope[s->rope];
     return (struct rope_kv_attr){ .heads = s->heads, .kv_heads = s->kv_heads, .head_dim = c->head_dim,
                                   .layout = r->layout, .rope_dims = r->dims, .magnitude = r->magnitude,
-                                  .eps = c->eps };
+                                  .eps = c->eps, .sections = { r->sections[0], r->sections[1] } };
 }
 
 struct attn_attr decoder_attn(const struct decoder *c, int layer)

@@ -14,7 +14,10 @@ enum { MODEL_MAX_LAYERS = 512, MODEL_MAX_TAPS = 16, MODEL_MAX_ROPES = 2 };
 
 enum dim {                      /* sizes that tensors are checked against */
     DIM_NONE, DIM_EMBD, DIM_Q, DIM_KV, DIM_QKV, DIM_HEAD, DIM_FF, DIM_FF2, DIM_VOCAB,
-    DIM_EXPERTS, DIM_EXPERT_FF, DIM_COUNT
+    DIM_EXPERTS, DIM_EXPERT_FF, DIM_SHARED_FF,
+    DIM_GATED_Q, DIM_GATED_QKV,         /* heads of q twice as wide: query and gate */
+    DIM_CHANNELS, DIM_TAPS, DIM_VALUES, DIM_V_HEADS, DIM_V_DIM, DIM_GATES,      /* of decoder.state */
+    DIM_COUNT
 };
 enum split { WHOLE, BY_ROW, BY_COL };      /* how a tensor is cut over devices */
 enum bind_flags {
@@ -23,6 +26,10 @@ enum bind_flags {
                                    and then needed (unless OPTIONAL as well) */
     WITH     = 4,               /* looked for only when that row is there, and then needed */
     EACH     = 8,               /* one matrix for each expert: [in, out, experts] */
+    RECURRENT = 16,             /* in recurrent layers only */
+    ATTENDS  = 32,              /* in the other layers only */
+    AS_F32   = 64,              /* a matrix that is f32 in memory whatever the file holds */
+    NEGATIVE = 128,             /* a vector that synthetic models fill with -1 instead of 1 */
 };
 
 struct bind {                   /* one tensor of a layer ("blk.N." before it) or of the model */
@@ -43,12 +50,14 @@ struct rope_config {
     /* longrope: divisors of the frequencies up to original_context positions, and beyond. */
     const float *short_factors, *long_factors;
     int   original_context;
+    int   sections[2];          /* as in rope_kv_attr */
 };
 
 struct layer_shape {
     int heads, kv_heads, ff;
     int window;                 /* positions a row sees including itself; 0: all */
     int rope;                   /* index into decoder.rope */
+    bool recurrent;             /* keeps decoder.state instead of keys and values */
 };
 
 struct decoder {                /* the keys that all decoders share, checked */
@@ -61,6 +70,8 @@ struct decoder {                /* the keys that all decoders share, checked */
     struct rope_config rope[MODEL_MAX_ROPES];
     int   expert_ff;            /* rows of an expert's gate; 0 without experts */
     struct route_attr route;    /* experts 0: none */
+    int   shared_ff;            /* rows of the shared expert's gate */
+    struct kv_state state;      /* of recurrent layers */
     struct layer_shape layer[MODEL_MAX_LAYERS];
 };
 
@@ -147,6 +158,12 @@ luce_status decoder_experts(struct model *m, const struct gguf *g, luce_error *e
  * is needed) and its pattern: a bool per layer, or a period; absent: `period`. Of each `period`
  * layers the last sees everything; 0: none does. */
 luce_status decoder_windows(struct model *m, const struct gguf *g, int absent, int period, luce_error *err);
+/* Which layers a list of flags names (<arch>.<suffix>: a bool per layer, or a period); without the key, all but
+ * every *period-th (0: all). */
+luce_status decoder_flags(const struct model *m, const struct gguf *g, const char *suffix, int *period, bool *flags,
+                          luce_error *err);
+/* Reads <arch>.rope.dimension_sections (optional) into rope[0]. */
+luce_status decoder_sections(struct model *m, const struct gguf *g, luce_error *err);
 /* Adds rope[n_ropes] for windowed layers: rope[0]'s layout and dims, this base, no scaling. */
 luce_status decoder_local_rope(struct model *m, float base, luce_error *err);
 /* <arch>.<suffix>, finite and above `low` (that is, > low). absent NaN: the key is needed. */

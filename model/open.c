@@ -43,7 +43,8 @@ static luce_status add_caches(struct model *m, luce_error *err)
 {
     for (int l = 0; l < m->c.n_layers; l++) {
         const struct layer_shape *s = &m->c.layer[l];
-        luce_status st = kv_layout_add(&m->kv, s->kv_heads, m->c.head_dim, m->c.head_dim, s->window, err);
+        luce_status st = s->recurrent ? kv_layout_add_state(&m->kv, &m->c.state, err)
+                         : kv_layout_add(&m->kv, s->kv_heads, m->c.head_dim, m->c.head_dim, s->window, err);
         if (st) return st;
     }
     return LUCE_OK;

@@ -19,17 +19,34 @@ struct preset {
     int   window;
     bool  tied;
     int   experts, used, expert_ff;
+    const struct hybrid *hybrid;        /* NULL: every layer attends */
 };
+/* Recurrent layers, all but every fourth: heads of 128, four taps, and a quarter of an attention head turns. */
+struct hybrid {
+    int k_heads, v_heads, shared_ff;
+};
+static const struct hybrid hybrid_16 = { 16, 16, 0 }, hybrid_32 = { 16, 32, 0 }, hybrid_48 = { 16, 48, 0 },
+                           hybrid_moe = { 16, 32, 512 };
+enum { HYBRID_DIM = 128, HYBRID_TAPS = 4, HYBRID_INTERVAL = 4 };
 static const struct preset presets[] = {
-    { "llama-135m",  "llama",   576, 30,  9, 3,  64,  1536,  49152,  8192, 1e5f, 1e-5f,   0, true, 0, 0, 0 },
-    { "gemma3-270m", "gemma3",  640, 18,  4, 1, 256,  2048, 262144, 32768, 1e6f, 1e-6f, 512, true, 0, 0, 0 },
-    { "qwen3-0.6b",  "qwen3",  1024, 28, 16, 8, 128,  3072, 151936, 40960, 1e6f, 1e-6f,   0, true, 0, 0, 0 },
-    { "qwen3-1.7b",  "qwen3",  2048, 28, 16, 8, 128,  6144, 151936, 40960, 1e6f, 1e-6f,   0, true, 0, 0, 0 },
-    { "qwen3-4b",    "qwen3",  2560, 36, 32, 8, 128,  9728, 151936, 40960, 1e6f, 1e-6f,   0, true, 0, 0, 0 },
-    { "qwen3-8b",    "qwen3",  4096, 36, 32, 8, 128, 12288, 151936, 40960, 1e6f, 1e-6f,   0, false, 0, 0, 0 },
-    { "qwen3-14b",   "qwen3",  5120, 40, 40, 8, 128, 17408, 151936, 40960, 1e6f, 1e-6f,   0, false, 0, 0, 0 },
-    { "qwen3-32b",   "qwen3",  5120, 64, 64, 8, 128, 25600, 151936, 40960, 1e6f, 1e-6f,   0, false, 0, 0, 0 },
-    { "qwen3-30b-a3b", "qwen3moe", 2048, 48, 32, 4, 128, 6144, 151936, 40960, 1e6f, 1e-6f, 0, false, 128, 8, 768 },
+    { "llama-135m",  "llama",   576, 30,  9, 3,  64,  1536,  49152,  8192, 1e5f, 1e-5f,   0, true, 0, 0, 0, NULL },
+    { "gemma3-270m", "gemma3",  640, 18,  4, 1, 256,  2048, 262144, 32768, 1e6f, 1e-6f, 512, true, 0, 0, 0, NULL },
+    { "qwen3-0.6b",  "qwen3",  1024, 28, 16, 8, 128,  3072, 151936, 40960, 1e6f, 1e-6f,   0, true, 0, 0, 0, NULL },
+    { "qwen3-1.7b",  "qwen3",  2048, 28, 16, 8, 128,  6144, 151936, 40960, 1e6f, 1e-6f,   0, true, 0, 0, 0, NULL },
+    { "qwen3-4b",    "qwen3",  2560, 36, 32, 8, 128,  9728, 151936, 40960, 1e6f, 1e-6f,   0, true, 0, 0, 0, NULL },
+    { "qwen3-8b",    "qwen3",  4096, 36, 32, 8, 128, 12288, 151936, 40960, 1e6f, 1e-6f,   0, false, 0, 0, 0, NULL },
+    { "qwen3-14b",   "qwen3",  5120, 40, 40, 8, 128, 17408, 151936, 40960, 1e6f, 1e-6f,   0, false, 0, 0, 0, NULL },
+    { "qwen3-32b",   "qwen3",  5120, 64, 64, 8, 128, 25600, 151936, 40960, 1e6f, 1e-6f,   0, false, 0, 0, 0, NULL },
+    { "qwen3-30b-a3b", "qwen3moe", 2048, 48, 32, 4, 128, 6144, 151936, 40960, 1e6f, 1e-6f, 0, false, 128, 8,
+      768, NULL },
+    { "qwen35-0.8b", "qwen35",  1024, 24,  8, 2, 256,  3584, 248320, 262144, 1e7f, 1e-6f, 0, true, 0, 0, 0,
+      &hybrid_16 },
+    { "qwen35-4b",   "qwen35",  2560, 32, 16, 4, 256,  9216, 248320, 262144, 1e7f, 1e-6f, 0, true, 0, 0, 0,
+      &hybrid_32 },
+    { "qwen35-27b",  "qwen35",  5120, 64, 24, 4, 256, 17408, 248320, 262144, 1e7f, 1e-6f, 0, false, 0, 0, 0,
+      &hybrid_48 },
+    { "qwen35-35b-a3b", "qwen35moe", 2048, 40, 16, 2, 256, 512, 248320, 262144, 1e7f, 1e-6f, 0, false, 256, 8,
+      512, &hybrid_moe },
 };
 
 /* Layers in which a recipe spends more bits on a tensor. */
@@ -37,11 +54,12 @@ enum where { NOWHERE, MORE, FIRST_EIGHTH, SHARED_BY_4 };
 static const struct mix {
     const char *name;
     uint32_t    base, head;
-    struct raised { uint32_t format; enum where where; } attn_v, ffn_down;
+    struct raised { uint32_t format; enum where where; } attn_v, ffn_down, out;
 } mixes[] = {
-    { "q4_k_m",     Q_Q4_K,   Q_Q6_K, { Q_Q6_K, MORE },        { Q_Q6_K, MORE } },
-    { "q5_k_m",     Q_Q5_K,   Q_Q6_K, { Q_Q6_K, MORE },        { Q_Q6_K, MORE } },
-    { "iq4_xs-mix", Q_IQ4_XS, Q_Q6_K, { Q_Q5_K, SHARED_BY_4 }, { Q_Q5_K, FIRST_EIGHTH } },
+    { "q4_k_m",     Q_Q4_K,   Q_Q6_K, { Q_Q6_K, MORE },        { Q_Q6_K, MORE }, { 0, NOWHERE } },
+    { "q5_k_m",     Q_Q5_K,   Q_Q6_K, { Q_Q6_K, MORE },        { Q_Q6_K, MORE }, { 0, NOWHERE } },
+    { "iq4_xs-mix", Q_IQ4_XS, Q_Q6_K, { Q_Q5_K, SHARED_BY_4 }, { Q_Q5_K, FIRST_EIGHTH },
+      { Q_Q6_K, FIRST_EIGHTH } },
 };
 
 const char *preset_name(size_t i)
@@ -85,10 +103,13 @@ uint32_t synthetic_format(const struct model *m, const char *tensor, int layer, 
     const struct mix *mix = p->mix;
     uint32_t format = mix ? mix->base : p->format;
     if (!strcmp(tensor, "ffn_gate_inp.weight")) return Q_F32;      /* near ties decide experts */
+    if (!strcmp(tensor, "ssm_conv1d.weight")) return Q_F32;
+    if (!strcmp(tensor, "ssm_alpha.weight") || !strcmp(tensor, "ssm_beta.weight")) return fallback(Q_Q8_0, n_in);
+    bool output = m->c.state.taps && (!strcmp(tensor, "attn_output.weight") || !strcmp(tensor, "ssm_out.weight"));
     if (mix && (!strcmp(tensor, "output.weight") || (!strcmp(tensor, "token_embd.weight") && !p->untied)))
         format = mix->head;
     const struct raised *r = !mix || layer < 0 ? NULL : !strcmp(tensor, "attn_v.weight") ? &mix->attn_v :
-                             !strncmp(tensor, "ffn_down", 8) ? &mix->ffn_down : NULL;
+                             !strncmp(tensor, "ffn_down", 8) ? &mix->ffn_down : output ? &mix->out : NULL;
     if (r && raises(r->where, layer, &m->c)) format = r->format;
     return fallback(format, n_in);
 }
@@ -105,6 +126,19 @@ static void add_f32(struct gguf_writer *w, const char *arch, const char *suffix,
     char key[96];
     snprintf(key, sizeof key, "%s.%s", arch, suffix);
     gguf_add_f32(w, key, value);
+}
+
+static void add_hybrid(struct gguf_writer *w, const char *arch, const struct preset *p)
+{
+    const struct hybrid *h = p->hybrid;
+    add_u32(w, arch, "rope.dimension_count", p->head_dim / 4);
+    add_u32(w, arch, "full_attention_interval", HYBRID_INTERVAL);
+    add_u32(w, arch, "ssm.conv_kernel", HYBRID_TAPS);
+    add_u32(w, arch, "ssm.state_size", HYBRID_DIM);
+    add_u32(w, arch, "ssm.group_count", h->k_heads);
+    add_u32(w, arch, "ssm.time_step_rank", h->v_heads);
+    add_u32(w, arch, "ssm.inner_size", h->v_heads * HYBRID_DIM);
+    if (h->shared_ff) add_u32(w, arch, "expert_shared_feed_forward_length", h->shared_ff);
 }
 
 /* A GGUF of keys without tensors. */
@@ -131,6 +165,7 @@ static luce_status make_header(struct buf *out, const struct preset *p, luce_err
         add_u32(&w, a, "expert_feed_forward_length", p->expert_ff);
     }
     if (p->window) add_u32(&w, a, "attention.sliding_window", p->window);
+    if (p->hybrid) add_hybrid(&w, a, p);
     uint32_t version = 3;
     uint64_t n_tensors = 0;
     buf_add(out, "GGUF", 4);

@@ -2,10 +2,12 @@
 #include "base/mem.h"
 #include "model/family.h"
 
-extern const struct family family_llama, family_qwen2, family_qwen3, family_qwen3moe, family_gemma3, family_phi3;
+extern const struct family family_llama, family_qwen2, family_qwen3, family_qwen3moe, family_gemma3, family_phi3,
+                           family_qwen35, family_qwen35moe, family_qwen3next;
 
 static const struct family *const families[] = {
     &family_llama, &family_qwen2, &family_qwen3, &family_qwen3moe, &family_gemma3, &family_phi3,
+    &family_qwen35, &family_qwen35moe, &family_qwen3next,
 };
 
 const struct family *family_at(size_t i)

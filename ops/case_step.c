@@ -6,6 +6,7 @@
  * runs do). Page ids are scattered; pages that no row of a windowed kind can see are not there. */
 #include "ops/case_step.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -50,7 +51,7 @@ static void make_rows(struct case_env *env, int number)
         if (!wide) r->path = make_path(env, rows, j);
         r->index = s->past + (wide ? j : __builtin_popcountll(r->path) - 1);
         r->see = wide && env->c->tree && j >= s->n_rows / 2 ? s->past + s->n_rows - 1 : r->index;
-        for (int i = 0; i < 3; i++) r->rope[i] = r->index + env->c->rope;
+        for (int i = 0; i < 3; i++) r->rope[i] = r->index + env->c->rope + 3 * i;
     }
     int end = s->past + s->n_rows;
     if (end > env->max_positions) env->max_positions = end;
@@ -176,6 +177,42 @@ static int valid_positions(const struct case_env *env, int kind, int page)
     return 0;
 }
 
+/* Page `page` of a pool of recurrent layers. A state that nobody may read, because its sequence begins, holds large
+ * values; decays are below 1. */
+static void fill_state(struct case_env *env, int pool, int page)
+{
+    float scale = 0.5f;
+    for (int i = 0; i < env->step->head.n_seqs; i++) {
+        const struct step_seq *q = &env->step->seq[i];
+        if (pool == KV_STATE && q->slot == page && q->past == q->n_commit) scale = 1000;
+    }
+    uint64_t bytes = env->kv.kind[pool].page_bytes;
+    float *at = (float *)(void *)(env->pages[pool] + (uint64_t)page * bytes);
+    for (uint64_t i = 0; i < bytes / sizeof *at; i++) at[i] = scale * case_normal(env);
+    for (int l = 0; pool == KV_JOURNAL && l < env->kv.n_layers; l++) {
+        const struct kv_layer *y = &env->kv.layer[l];
+        if (y->kind != KV_STATE) continue;
+        float *row = at + y->journal / sizeof *at;
+        float *keys = row + kv_journal_at(&y->state, JOURNAL_KEY);
+        float *decays = row + kv_journal_at(&y->state, JOURNAL_DECAY);
+        for (uint64_t i = 0; i < NARROW_ROWS * kv_journal_cols(&y->state, JOURNAL_KEY); i++)
+            keys[i] *= 2 / sqrtf((float)y->state.k_dim);
+        for (uint64_t i = 0; i < NARROW_ROWS * kv_journal_cols(&y->state, JOURNAL_DECAY); i++)
+            decays[i] = (float)(case_random(env) % 1024) / 1024;
+    }
+}
+
+static luce_status case_states(struct case_env *env, luce_error *err)
+{
+    for (int pool = KV_STATE; pool <= KV_JOURNAL && kv_recurrent(&env->kv); pool++) {
+        env->n_pages[pool] = env->n_slots + (pool == KV_STATE);     /* one checkpoint that nobody uses */
+        env->pages[pool] = mem_aligned((uint64_t)env->n_pages[pool] * env->kv.kind[pool].page_bytes, 64);
+        if (!env->pages[pool]) return fail(err, LUCE_E_NOMEM, "out of memory for the states of a test case");
+        for (int page = 0; page < env->n_pages[pool]; page++) fill_state(env, pool, page);
+    }
+    return LUCE_OK;
+}
+
 luce_status case_pages(struct case_env *env, luce_error *err)
 {
     float *row = mem_array(4096, sizeof *row);
@@ -196,5 +233,5 @@ luce_status case_pages(struct case_env *env, luce_error *err)
                                valid_positions(env, kind, page), row);
     }
     mem_free(row);
-    return LUCE_OK;
+    return case_states(env, err);
 }

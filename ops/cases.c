@@ -230,6 +230,14 @@ int case_cache(struct case_env *env, int kv_heads, int head_dim, int window, uin
     return layer;
 }
 
+int case_state(struct case_env *env, const struct kv_state *s)
+{
+    int layer = env->next_layer++;
+    if (layer < env->kv.n_layers || env->error.code) return layer;
+    if (!kv_layout_add_state(&env->kv, s, &env->error)) (void)kv_layout_finish(&env->kv, Q_F16, Q_F16, &env->error);
+    return layer;
+}
+
 luce_status case_record(struct case_env *env, struct tape *t, struct target target, struct val *out,
                         luce_error *err)
 {
@@ -251,7 +259,7 @@ void case_close(struct case_env *env)
         mem_free(env->weight[i]);
     }
     for (int i = 0; i < env->n_inputs; i++) mem_free(env->input[i].rows);
-    for (int i = 0; i < KV_MAX_KINDS; i++) mem_free(env->pages[i]);
+    for (int i = 0; i < KV_POOLS; i++) mem_free(env->pages[i]);
     mem_free(env->step);
     mem_free(env);
 }
@@ -275,10 +283,25 @@ static void load_head(struct case_env *env, struct interp *p, int layer, const s
     }
 }
 
+/* State and journal of a recurrent layer into the interpreter. */
+static void load_state(struct case_env *env, struct interp *p, int layer, int slot)
+{
+    const struct kv_layer *y = &env->kv.layer[layer];
+    const uint8_t *state = env->pages[KV_STATE] + (uint64_t)slot * env->kv.kind[KV_STATE].page_bytes + y->offset;
+    const uint8_t *journal = env->pages[KV_JOURNAL] + (uint64_t)slot * env->kv.kind[KV_JOURNAL].page_bytes + y->journal;
+    double *to_state = interp_state(p, layer, slot), *to_journal = interp_journal(p, layer, slot);
+    uint64_t n = kv_conv_size(&y->state) + kv_memory_size(&y->state), m = kv_journal_at(&y->state, JOURNAL_PARTS);
+    for (uint64_t i = 0; i < n; i++) to_state[i] = ((const float *)(const void *)state)[i];
+    for (uint64_t i = 0; i < m; i++) to_journal[i] = ((const float *)(const void *)journal)[i];
+}
+
 static luce_status load_cache(struct case_env *env, struct interp *p, luce_error *err)
 {
     float *row = mem_array(4096, sizeof *row);
     if (!row) return fail(err, LUCE_E_NOMEM, "out of memory for a test case");
+    for (int layer = 0; layer < env->kv.n_layers; layer++)
+        for (int slot = 0; env->kv.layer[layer].kind == KV_STATE && slot < env->n_slots; slot++)
+            load_state(env, p, layer, slot);
     for (int layer = 0; layer < env->kv.n_layers; layer++)
         for (int i = 0; i < env->step->head.n_seqs; i++)
             for (int h = 0; h < env->kv.layer[layer].kv_heads; h++)

@@ -58,6 +58,9 @@ struct val case_input_ties(struct case_env *env, enum domain rows, int cols);
 int case_cache(struct case_env *env, int kv_heads, int head_dim, int window, uint32_t k_format,
                uint32_t v_format);
 
+/* A recurrent layer; state and journal are random before the run. Returns the layer's index. */
+int case_state(struct case_env *env, const struct kv_state *s);
+
 /* ---- for who runs the cases ----------------------------------------------------------------------- */
 enum { CASE_SEQS = 8, CASE_WEIGHTS = 16, CASE_INPUTS = 4, CASE_TOKENS = 40 };
 
@@ -72,9 +75,10 @@ struct case_env {
     struct step *step;          /* owned, as all below */
     struct kv_layout kv;
     int n_slots, max_positions; /* positions that a sequence has at the end of the step, at most */
-    /* Page images before the step, by kind; whatever is not committed holds large random values. */
-    int n_pages[KV_MAX_KINDS], max_pages;
-    uint8_t *pages[KV_MAX_KINDS];
+    /* Page images before the step, by kind, KV_STATE and KV_JOURNAL among them;
+     * whatever is not committed holds large random values. */
+    int n_pages[KV_POOLS], max_pages;
+    uint8_t *pages[KV_POOLS];
     struct case_input_rows input[CASE_INPUTS];
     int n_inputs;
     struct weight *weight[CASE_WEIGHTS];

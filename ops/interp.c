@@ -25,10 +25,15 @@ static uint64_t scratch_size(const struct tape *t, int max_positions)
             const struct weight *w = t->calls[i].w[j];
             if (w && w->dim[0] * 2 > most) most = w->dim[0] * 2;    /* the row in f32 lies behind */
         }
+    for (int i = 0; t->kv && i < t->kv->n_layers; i++) {
+        uint64_t memory = kv_memory_size(&t->kv->layer[i].state);
+        if (memory > most) most = memory;
+    }
     return most;
 }
 
-/* Doubles of one row of q, k and v, or of two rows of a router's scores, the widest of the tape. */
+/* Doubles of one row of q, k and v, or of two rows of a router's scores, the widest of the tape; DELTA needs less
+ * than its row of x. */
 static uint64_t scratch2_size(const struct tape *t)
 {
     uint64_t most = 1;
@@ -39,6 +44,7 @@ static uint64_t scratch2_size(const struct tape *t)
         if (c->layer < 0 || !t->kv) continue;
         const struct kv_layer *y = &t->kv->layer[c->layer];
         uint64_t n = (uint64_t)c->shape[0].cols + (uint64_t)y->kv_heads * (uint64_t)(y->k_dim + y->v_dim);
+        if (c->op == OP_ROPE_KV || c->op == OP_DELTA) n = (uint64_t)tape_shape(t, c->in[0]).cols;
         if (n > most) most = n;
     }
     return most;
@@ -171,4 +177,14 @@ double *interp_k(struct interp *p, int layer, int slot, int pos, int head)
 double *interp_v(struct interp *p, int layer, int slot, int pos, int head)
 {
     return ref_v(&p->cache, layer, slot, pos, head);
+}
+
+double *interp_state(struct interp *p, int layer, int slot)
+{
+    return ref_state(&p->cache, layer, slot);
+}
+
+double *interp_journal(struct interp *p, int layer, int slot)
+{
+    return ref_journal(&p->cache, layer, slot, JOURNAL_INPUT);
 }

@@ -23,5 +23,8 @@ const double *interp_read(const struct interp *p, struct val v);
  * pos < 0: row -1 - pos of the slot's staging bank. */
 double *interp_k(struct interp *p, int layer, int slot, int pos, int head);
 double *interp_v(struct interp *p, int layer, int slot, int pos, int head);
+/* State and journal of a recurrent layer, all parts, as tape/kv.h lays them out: get and set. */
+double *interp_state(struct interp *p, int layer, int slot);
+double *interp_journal(struct interp *p, int layer, int slot);
 
 #endif

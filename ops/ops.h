@@ -22,6 +22,9 @@
     X(QKV,     qkv,     "q, k, v products, then ROPE_KV")                                 \
     X(ROPE_KV, rope_kv, "norm and rotate q and k per head, commit and write k and v")     \
     X(ATTN,    attn,    "attention over pages, staging bank and path")                    \
+    X(SHORT_CONV, short_conv,   "causal convolution over time by channel, silu")                  \
+    X(DELTA,   delta,   "gated delta rule: a memory of keys and values that decays")      \
+    X(GATED,   gated,   "norm per head * w * act(gate)")                                  \
     X(TAKE,    take,    "the rows whose logits are wanted")                               \
     X(CONV,    conv,    "each row and those before it in its block, by weights of the row")  \
     X(ADD,     add,     "a + b")                                                          \
@@ -57,6 +60,23 @@ struct rope_kv_attr {
     int   rope_dims;            /* rotated dims of a head; the rest passes through */
     float magnitude;            /* of cos and sin; 0: 1 */
     float eps;                  /* of the per-head norms */
+    int   q_stride;             /* columns from one head of q to the next; 0: head_dim */
+    int   sections[2];          /* pairs i with i % 3 = 1 up to 3 sections[0] turn by rope[1], those with
+                                   i % 3 = 2 up to 3 sections[1] by rope[2], the others by rope[0] */
+};
+struct delta_attr {
+    int   k_heads, v_heads, k_dim, v_dim;
+    float eps;                  /* least length that q and k are divided by */
+    bool  grouped;              /* value head j has key head j / r, r = v_heads / k_heads, and the gates stand by
+                                   key head, [beta (r), alpha (r)]; else key head j % k_heads, all alpha, all beta */
+};
+enum gate_fn { GATE_SILU, GATE_SIGMOID };
+struct gated_attr {
+    int   heads, dim;
+    enum gate_fn fn;
+    int   at, stride;           /* the first gate's column, and from one head's to the next */
+    bool  scalar;               /* one gate a head; else one a column */
+    float eps;                  /* of the norm */
 };
 struct qkv_attr    { int n_mat; struct rope_kv_attr post; };   /* n_mat 1: rows q, k, v in one */
 struct attn_attr {
@@ -109,6 +129,15 @@ struct val op_rope_kv(struct tape *t, int layer, struct val x, const struct qkv_
                       const struct rope_kv_attr *post);
 /* o [rows, heads * head_dim]; query head h reads kv head h / (heads / kv_heads). */
 struct val op_attn(struct tape *t, int layer, struct val q, const struct attn_attr *attr);
+/* Recurrent layers (tape/kv.h). y = silu(sum_j w[c][j] * x of the row taps - 1 - j before), w [taps, channels]
+ * f32; the rows before the sequence are 0. */
+struct val op_short_conv(struct tape *t, int layer, struct val x, const struct weight *w);
+/* x [rows, channels]: q, k, v; gates [rows, 2 v_heads]; a, dt [v_heads]. Returns [rows, v_heads * v_dim]. */
+struct val op_delta(struct tape *t, int layer, struct val x, struct val gates, const struct weight *a,
+                    const struct weight *dt, const struct delta_attr *attr);
+/* y [rows, heads * dim] = x / rms(x per head) * w * fn(gate); w [dim], NULL: no norm. */
+struct val op_gated(struct tape *t, struct val x, struct val gate, const struct weight *w,
+                    const struct gated_attr *attr);
 /* y[r][c] = sum over taps o of (base[side][o][c] + dyn[r][side][o][c / group]) * x[r - o][c], without rows
  * before the first of the sequence in the step. base [2 * taps * cols] f32, dyn [rows, 2 * taps * cols / group]. */
 struct val op_conv(struct tape *t, struct val x, struct val dyn, const struct weight *base,
@@ -122,6 +151,7 @@ struct val op_argmax(struct tape *t, struct val x);
 /* Weight slots of a call, by op (call.w). */
 enum { W_LINEAR_MAT = 0, W_LINEAR_BIAS = 3 };             /* 3 matrices, then 3 biases */
 enum { W_GLU_GATE = 0, W_GLU_UP = 1 };                    /* n_mat 1: W_GLU_UP alone, in slot 0 */
+enum { W_DELTA_A = 0, W_DELTA_DT = 1 };
 enum { W_MOE_GATE = 0, W_MOE_UP = 1, W_MOE_DOWN = 0 };
 enum { W_QKV_MAT = 0, W_QKV_BIAS = 3, W_QKV_QNORM = 6, W_QKV_KNORM = 7, W_QKV_FREQ = 8 };  /* ROPE_KV too */
 

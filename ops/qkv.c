@@ -18,6 +18,7 @@ static bool record_products(struct tape *t, const struct qkv_weights *w, const s
 {
     uint64_t nq = (uint64_t)a->heads * (uint64_t)a->head_dim, nkv = (uint64_t)a->kv_heads * (uint64_t)a->head_dim;
     bool one = !w->k && !w->v;
+    if (a->q_stride) return tape_fail(t, "qkv: q with other columns between its heads needs rope_kv"), false;
     if (one && (w->k_bias || w->v_bias))
         return tape_fail(t, "qkv: one matrix, but separate biases of k and v"), false;
     const struct weight *mat[3] = { w->q, w->k, w->v }, *bias[3] = { w->q_bias, w->k_bias, w->v_bias };

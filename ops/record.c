@@ -66,7 +66,8 @@ bool record_same(struct tape *t, const char *op, struct val v, struct shape s)
 bool record_layer_heads(struct tape *t, const char *op, int layer, int kv_heads, int head_dim)
 {
     if (tape_dead(t)) return false;
-    if (!t->kv || layer < 0 || layer >= t->kv->n_layers || t->kv->layer[layer].kind < 0)
+    if (!t->kv || layer < 0 || layer >= t->kv->n_layers || t->kv->layer[layer].kind < 0 ||
+        t->kv->layer[layer].kind == KV_STATE)
         return tape_fail(t, "%s: layer %d has no cache (the layout has %d layers)", op, layer,
                          t->kv ? t->kv->n_layers : 0), false;
     const struct kv_layer *y = &t->kv->layer[layer];
@@ -74,6 +75,16 @@ bool record_layer_heads(struct tape *t, const char *op, int layer, int kv_heads,
     tape_fail(t, "%s: layer %d has %d kv heads of %d, its cache has %d of %d and %d", op, layer, kv_heads,
               head_dim, y->kv_heads, y->k_dim, y->v_dim);
     return false;
+}
+
+const struct kv_state *record_state(struct tape *t, const char *op, int layer, int channels)
+{
+    if (tape_dead(t)) return NULL;
+    const struct kv_layer *y = t->kv && layer >= 0 && layer < t->kv->n_layers ? &t->kv->layer[layer] : NULL;
+    if (!y || y->kind != KV_STATE) return tape_fail(t, "%s: layer %d is not recurrent", op, layer), NULL;
+    if (y->state.channels == channels) return &y->state;
+    tape_fail(t, "%s: x has %d columns, layer %d has %d channels", op, channels, layer, y->state.channels);
+    return NULL;
 }
 
 bool record_rope(struct tape *t, const char *op, int layer, const struct qkv_weights *w,

@@ -30,6 +30,40 @@ static uint64_t position_size(const struct kv_layer *y)
     return (uint64_t)y->kv_heads * (uint64_t)(y->k_dim + y->v_dim);
 }
 
+static uint64_t state_size(const struct kv_state *s)
+{
+    return kv_conv_size(s) + kv_memory_size(s);
+}
+
+static bool open_states(struct ref_cache *c)
+{
+    uint64_t state = 0, journal = 0;
+    for (int i = 0; c->kv && i < c->kv->n_layers; i++) {
+        const struct kv_layer *y = &c->kv->layer[i];
+        if (y->kind != KV_STATE) continue;
+        c->state_at[i] = state;
+        c->journal_at[i] = journal;
+        state += (uint64_t)c->n_slots * state_size(&y->state);
+        journal += (uint64_t)c->n_slots * kv_journal_at(&y->state, JOURNAL_PARTS);
+    }
+    if (!state) return true;
+    c->state = mem_array(state, sizeof *c->state);
+    c->journal = mem_array(journal, sizeof *c->journal);
+    return c->state && c->journal;
+}
+
+double *ref_state(const struct ref_cache *c, int layer, int slot)
+{
+    return c->state + c->state_at[layer] + (uint64_t)slot * state_size(&c->kv->layer[layer].state);
+}
+
+double *ref_journal(const struct ref_cache *c, int layer, int slot, enum journal part)
+{
+    const struct kv_state *s = &c->kv->layer[layer].state;
+    uint64_t at = (uint64_t)slot * kv_journal_at(s, JOURNAL_PARTS) + kv_journal_at(s, part);
+    return c->journal + c->journal_at[layer] + at;
+}
+
 luce_status ref_cache_open(struct ref_cache *c, const struct kv_layout *kv, int n_slots,
                            int max_positions, bool round, luce_error *err)
 {
@@ -38,18 +72,20 @@ luce_status ref_cache_open(struct ref_cache *c, const struct kv_layout *kv, int 
     for (int i = 0; kv && i < kv->n_layers; i++) {
         const struct kv_layer *y = &kv->layer[i];
         c->layer_at[i] = total;
-        if (y->kind < 0) continue;
+        if (y->kind < 0 || y->kind == KV_STATE) continue;
         total += places * (uint64_t)n_slots * position_size(y);
         uint64_t bytes = y->k_head > y->v_head ? y->k_head : y->v_head;
         uint64_t most = (uint64_t)(y->k_dim > y->v_dim ? y->k_dim : y->v_dim);
         if (bytes > block) block = bytes;
         if (most > dim) dim = most;
     }
+    if (!open_states(c)) goto bad;
     if (!total) return LUCE_OK;
     c->data = mem_array(total, sizeof *c->data);
     c->row = mem_array(dim, sizeof *c->row);
     if (round) c->block = mem_zero(block);
     if (c->data && c->row && (!round || c->block)) return LUCE_OK;
+bad:
     ref_cache_drop(c);
     return fail(err, LUCE_E_NOMEM, "out of memory for a reference cache of %d slots of %d positions", n_slots,
                 max_positions);
@@ -58,6 +94,8 @@ luce_status ref_cache_open(struct ref_cache *c, const struct kv_layout *kv, int 
 void ref_cache_drop(struct ref_cache *c)
 {
     mem_free(c->data);
+    mem_free(c->state);
+    mem_free(c->journal);
     mem_free(c->block);
     mem_free(c->row);
     *c = (struct ref_cache){ 0 };

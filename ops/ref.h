@@ -14,6 +14,8 @@ struct ref_cache {
     bool round;                 /* through the layer's format at each write */
     double *data;
     uint64_t layer_at[KV_MAX_LAYERS];   /* offset of a layer, in doubles */
+    double *state, *journal;    /* of recurrent layers: [layer][slot], each as tape/kv.h lays it out */
+    uint64_t state_at[KV_MAX_LAYERS], journal_at[KV_MAX_LAYERS];
     uint8_t *block;             /* scratch for rounding: one head's block */
     float *row;                 /* scratch for rounding: one position */
 };
@@ -25,8 +27,16 @@ void ref_cache_drop(struct ref_cache *c);
 /* Key or value of one head. pos < 0: bank row -1 - pos. */
 double *ref_k(const struct ref_cache *c, int layer, int slot, int pos, int head);
 double *ref_v(const struct ref_cache *c, int layer, int slot, int pos, int head);
+/* A number as a recurrent layer's state or journal keeps it: f32, when the cache rounds. */
+static inline double ref_kept(const struct ref_cache *c, double x)
+{
+    return c->round ? (double)(float)x : x;
+}
 /* Rounds what was just written there, when the cache rounds. */
 void ref_round(const struct ref_cache *c, int layer, int slot, int pos, int head);
+/* State and journal of a recurrent layer; `part` of the journal, row 0. */
+double *ref_state(const struct ref_cache *c, int layer, int slot);
+double *ref_journal(const struct ref_cache *c, int layer, int slot, enum journal part);
 /* Carries out the commit of one sequence in one layer. */
 void ref_commit(const struct ref_cache *c, int layer, const struct step_seq *s);
 

@@ -192,6 +192,26 @@ luce_status runner_add(struct runner *r, struct seq *s, const int32_t *tokens, c
     return LUCE_OK;
 }
 
+/* Accepted rows that lead to a page boundary of a recurrent sequence are committed on their own, and the state
+ * there is kept. */
+static luce_status run_parts(struct runner *r, struct program *program, luce_error *err)
+{
+    int n[STEP_SEQS], k = 0;
+    for (int i = 0; i < r->step->head.n_seqs; i++) {
+        n[i] = seq_part(r->seq[i]);
+        if (n[i]) seq_emit_part(r->seq[i], r->edits, k++, n[i]);
+    }
+    if (k == 0) return LUCE_OK;
+    r->edits->head = (struct step_head){ .n_seqs = k };
+    luce_status st = r->device->fns->run(r->device, program, r->edits, NULL, NULL, err);
+    for (int i = 0; !st && i < r->step->head.n_seqs; i++) {
+        if (n[i] == 0) continue;
+        seq_emitted_part(r->seq[i], n[i]);
+        st = seq_checkpoint(r->seq[i], err);
+    }
+    return st;
+}
+
 /* Table changes come first: those that one step does not take go in steps without rows. */
 static luce_status run_edits(struct runner *r, struct program *program, luce_error *err)
 {
@@ -212,6 +232,7 @@ luce_status runner_trace(struct runner *r, trace_fn fn, void *context, luce_erro
     struct bucketed *b;
     r->last = NULL;
     luce_status st = bucket_for(r, (enum step_class)s->head.wide, s->head.n_rows, &b, err);
+    if (!st) st = run_parts(r, b->program, err);
     if (!st) st = run_edits(r, b->program, err);
     if (st) return st;
     for (int i = 0; i < s->head.n_seqs; i++) {
@@ -225,6 +246,7 @@ luce_status runner_trace(struct runner *r, trace_fn fn, void *context, luce_erro
     for (int i = 0; i < s->head.n_seqs; i++) {
         seq_emitted(r->seq[i]);
         if (s->head.wide) seq_advance(r->seq[i], s->seq[i].n_rows);
+        if ((st = seq_checkpoint(r->seq[i], err))) return st;
     }
     return LUCE_OK;
 }
@@ -277,6 +299,8 @@ int runner_prefill_rows(const struct runner *r, int length, int n, enum step_cla
 {
     *class = STEP_WIDE;
     int most = n < r->chunk ? n : r->chunk;
+    int past = (length + most) % PAGE;          /* a recurrent state is kept at the last boundary */
+    if (kv_recurrent(&r->model->kv) && past < most) most -= past;
     if (r->device->equal_bits) return most;
     if (length % PAGE == 0 && most >= PAGE) return most / PAGE * PAGE;
     *class = STEP_NARROW;

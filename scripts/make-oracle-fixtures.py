@@ -8,6 +8,7 @@ stream after every layer (oracle.N.hidden [embd, positions, layers]). oracle.N.c
 context the model is told of. Needs torch and transformers; the fixtures are in the tree, so tests do
 not. Usage: make-oracle-fixtures.py [OUT_DIR] [CASE ...]
 """
+import contextlib
 import math
 import os
 import struct
@@ -69,6 +70,13 @@ def permute(w, heads):
 
 
 NAMES = {
+    "linear_attn.conv1d": "ssm_conv1d", "linear_attn.dt_bias": "ssm_dt.bias", "linear_attn.A_log": "ssm_a",
+    "linear_attn.norm": "ssm_norm", "linear_attn.out_proj": "ssm_out", "linear_attn.in_proj_qkv.": "attn_qkv.",
+    "linear_attn.in_proj_z.": "attn_gate.", "linear_attn.in_proj_b.": "ssm_beta.",
+    "linear_attn.in_proj_a.": "ssm_alpha.", "linear_attn.in_proj_ba.": "ssm_ba.",
+    "linear_attn.in_proj_qkvz.": "attn_qkv.",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp", "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp", "mlp.shared_expert.down_proj": "ffn_down_shexp",
     "input_layernorm.weight": "attn_norm.weight", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "self_attn.qkv_proj": "attn_qkv",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
@@ -77,10 +85,15 @@ NAMES = {
 }
 
 
+HYBRIDS = ("qwen35", "qwen35moe", "qwen3next")
+
+
 def tensor_name(name, arch):
     post = {"gemma3": {"post_attention_layernorm": "post_attention_norm",
                        "pre_feedforward_layernorm": "ffn_norm",
                        "post_feedforward_layernorm": "post_ffw_norm"}}
+    for a in HYBRIDS:
+        post[a] = {"post_attention_layernorm": "post_attention_norm"}
     table = dict(NAMES, **post.get(arch, {"post_attention_layernorm": "ffn_norm"}))
     name = name.removeprefix("model.")
     top = {"embed_tokens.weight": "token_embd.weight", "norm.weight": "output_norm.weight",
@@ -97,12 +110,18 @@ def tensor_name(name, arch):
 def randomise(model, seed):
     """Values that show mistakes: no weight at its default, logits with spread."""
     g = torch.Generator().manual_seed(seed)
-    shifted = "Gemma" in type(model).__name__
+    shifted = any(s in type(model).__name__ for s in ("Gemma", "Qwen3_5", "Qwen3Next"))
     with torch.no_grad():
         for name, p in model.named_parameters():
             noise = torch.randn(p.shape, generator=g)
             if "norm" in name:
-                p.copy_(0.1 * noise + (0 if shifted else 1))
+                p.copy_(0.1 * noise + (0 if shifted and "linear_attn" not in name else 1))
+            elif name.endswith("A_log"):
+                p.copy_(0.5 * noise - 1)
+            elif name.endswith("dt_bias"):
+                p.copy_(noise)
+            elif "conv1d" in name:
+                p.copy_(0.7 * noise)
             elif name.endswith("bias"):
                 p.copy_(0.5 * noise)
             elif "embed_tokens" in name or "lm_head" in name:
@@ -113,11 +132,52 @@ def randomise(model, seed):
                 p.copy_(1.5 / math.sqrt(p.shape[-1]) * noise)
 
 
+def tiled(w, hk, hv, size):
+    """Value heads from grouped by key head to tiled over key heads: rows of `size` a head."""
+    return np.ascontiguousarray(
+        w.reshape(hk, hv // hk, size, *w.shape[1:]).swapaxes(0, 1).reshape(w.shape))
+
+
+def hybrid_weights(n, w, arch, cfg):
+    """What converters do to the tensors of recurrent layers; names and arrays."""
+    hk, hv = cfg.linear_num_key_heads, cfg.linear_num_value_heads
+    dk, dv, r = cfg.linear_key_head_dim, cfg.linear_value_head_dim, hv // hk
+    if n.endswith("norm.weight") and not n.endswith("ssm_norm.weight"):
+        return {n: w + np.float32(1)}
+    if n.endswith("ssm_a"):
+        w = -np.exp(w)
+    if n.endswith("ssm_conv1d.weight"):
+        w = np.ascontiguousarray(w[:, 0])
+    if n.endswith("ffn_gate_inp_shexp.weight"):
+        w = w.reshape(-1)
+    if arch == "qwen3next":
+        if n.endswith("attn_qkv.weight") and w.shape[0] == hk * (2 * dk + 2 * r * dv):
+            heads = w.reshape(hk, 2 * dk + 2 * r * dv, -1)
+            q, k, v, z = np.split(heads, [dk, 2 * dk, 2 * dk + r * dv], axis=1)
+            flat = [np.ascontiguousarray(x.reshape(-1, w.shape[1])) for x in (q, k, v, z)]
+            return {n: np.concatenate(flat[:3]), n.replace("attn_qkv", "attn_gate"): flat[3]}
+        return {n: w}
+    values = 2 * hk * dk                    # where the rows of v begin
+    if n.endswith(("attn_qkv.weight", "ssm_conv1d.weight")) and w.shape[0] == values + hv * dv:
+        w = np.concatenate([w[:values], tiled(w[values:], hk, hv, dv)])
+    if n.endswith("attn_gate.weight"):
+        w = tiled(w, hk, hv, dv)
+    if n.endswith(("ssm_alpha.weight", "ssm_beta.weight", "ssm_a", "ssm_dt.bias")):
+        w = tiled(w, hk, hv, 1)
+    if n.endswith("ssm_out.weight"):
+        w = np.ascontiguousarray(tiled(np.ascontiguousarray(w.T), hk, hv, dv).T)
+    return {n: w}
+
+
 def weights(model, arch, cfg):
     out = {}
     for name, p in model.named_parameters():
         n = tensor_name(name, arch)
         w = numbers(p)
+        if arch in HYBRIDS:
+            both = hybrid_weights(n, w, arch, cfg)
+            out.update(both)
+            w = both[n]
         if arch == "llama" and ".attn_q." in n:
             w = permute(p, cfg.num_attention_heads)
         if arch == "llama" and ".attn_k." in n:
@@ -148,6 +208,24 @@ def check_routes(model, tokens, used):
     return True
 
 
+@contextlib.contextmanager
+def exact(model):
+    """Recurrences add up what f32 rounds: these models answer in float64, their casts to f32 included."""
+    names = ("float32", "float")
+    kept = [getattr(torch, n) for n in names], torch.Tensor.float
+    model.double()
+    for n in names:
+        setattr(torch, n, torch.float64)
+    torch.Tensor.float = torch.Tensor.double
+    try:
+        yield
+    finally:
+        for n, v in zip(names, kept[0]):
+            setattr(torch, n, v)
+        torch.Tensor.float = kept[1]
+        model.float()
+
+
 def answers(model, tokens, hidden):
     kept = []
     hooks = [l.register_forward_hook(lambda m, i, o: kept.append(o[0] if isinstance(o, tuple) else o))
@@ -156,7 +234,7 @@ def answers(model, tokens, hidden):
         logits = model(torch.tensor([tokens]), use_cache=False).logits[0]
     for h in hooks:
         h.remove()
-    return numbers(logits), [numbers(k.reshape(len(tokens), -1)) for k in kept]
+    return logits, [k.reshape(len(tokens), -1) for k in kept]
 
 
 def llama3_factors(dims, base, factor, low, high, n0):
@@ -172,7 +250,7 @@ def base_keys(arch, c):
     return {
         "general.architecture": arch, f"{arch}.block_count": c.num_hidden_layers,
         f"{arch}.context_length": c.max_position_embeddings, f"{arch}.embedding_length": c.hidden_size,
-        f"{arch}.feed_forward_length": c.intermediate_size,
+        **({f"{arch}.feed_forward_length": c.intermediate_size} if getattr(c, "intermediate_size", None) else {}),
         f"{arch}.attention.head_count": c.num_attention_heads,
         f"{arch}.attention.head_count_kv": c.num_key_value_heads,
         f"{arch}.attention.layer_norm_rms_epsilon": float(c.rms_norm_eps),
@@ -295,6 +373,48 @@ def case_phi3_long():
     return "phi3", hf.Phi3ForCausalLM, c, keys, extra, [1, 40, 100]
 
 
+def hybrid(cls, cfg, arch, hv, **more):
+    """Heads of attention and memory of unlike sizes; the last of four layers attends."""
+    c = cfg(**dict(COMMON, hidden_size=32, num_hidden_layers=4, num_attention_heads=4, **more), head_dim=24,
+            rms_norm_eps=1e-6, max_position_embeddings=512, linear_num_key_heads=2, linear_num_value_heads=hv,
+            linear_key_head_dim=12, linear_value_head_dim=16, linear_conv_kernel_dim=4,
+            rope_parameters=rope(1e7, partial_rotary_factor=0.5))
+    keys = {"attention.key_length": 24, "attention.value_length": 24, "rope.dimension_count": 12,
+            "rope.freq_base": 1e7, "full_attention_interval": 4, "ssm.conv_kernel": 4, "ssm.state_size": 12,
+            "ssm.group_count": 2, "ssm.time_step_rank": hv, "ssm.inner_size": hv * 16}
+    if arch == "qwen35":
+        keys["rope.dimension_sections"] = [2, 2, 2, 0]
+    else:
+        keys.update({"expert_count": 8, "expert_used_count": 3, "expert_feed_forward_length": 24,
+                     "expert_shared_feed_forward_length": 40})
+    return arch, cls, c, {f"{arch}.{k}": v for k, v in keys.items()}, {}, [1, 17, 130]
+
+
+def case_qwen35():
+    return hybrid(hf.Qwen3_5ForCausalLM, hf.Qwen3_5TextConfig, "qwen35", 6, tie_word_embeddings=False)
+
+
+def case_qwen35_equal():
+    """As many key heads as value heads, as in the small models."""
+    return hybrid(hf.Qwen3_5ForCausalLM, hf.Qwen3_5TextConfig, "qwen35", 2, tie_word_embeddings=True)
+
+
+MOE = dict(num_experts=8, num_experts_per_tok=3, moe_intermediate_size=24, shared_expert_intermediate_size=40,
+           experts_implementation="eager",
+           tie_word_embeddings=False)
+
+
+def case_qwen35moe():
+    arch, cls, c, keys, extra, _ = hybrid(hf.Qwen3_5MoeForCausalLM, hf.Qwen3_5MoeTextConfig, "qwen35moe", 4, **MOE)
+    return arch, cls, c, keys, extra, [1, 17, 24]
+
+
+def case_qwen3next():
+    arch, cls, c, keys, extra, _ = hybrid(hf.Qwen3NextForCausalLM, hf.Qwen3NextConfig, "qwen3next", 4,
+                                          norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], **MOE)
+    return arch, cls, c, keys, extra, [1, 17, 24]
+
+
 def make(name, case, out, seed):
     arch, cls, cfg, keys, extra, lengths = case()
     torch.manual_seed(seed)
@@ -306,9 +426,11 @@ def make(name, case, out, seed):
     g = torch.Generator().manual_seed(seed + 1)
     for i, n in enumerate(lengths):
         tokens = torch.randint(0, cfg.vocab_size, (n,), generator=g).tolist()
-        while "Moe" in cls.__name__ and not check_routes(model, tokens, cfg.num_experts_per_tok):
+        while any(s in cls.__name__ for s in ("Moe", "Next")) and not check_routes(model, tokens, cfg.num_experts_per_tok):
             tokens = torch.randint(0, cfg.vocab_size, (n,), generator=g).tolist()
-        logits, hidden = answers(model, tokens, n <= 17)
+        with exact(model) if arch in HYBRIDS else contextlib.nullcontext():
+            raw, hidden = answers(model, tokens, n <= 17)
+        logits, hidden = numbers(raw), [numbers(h) for h in hidden]
         limit = name == "phi3_long" and n <= 64
         keys[f"oracle.{i}.context"] = 64 if limit else cfg.max_position_embeddings
         tensors[f"oracle.{i}.tokens"] = np.array(tokens, dtype=np.int32)
@@ -323,7 +445,7 @@ def make(name, case, out, seed):
 
 # Every case has the seed of its place here, so that adding one (at the end) leaves the others' files alone.
 SEEDS = ["llama", "llama3", "llama_linear", "llama_yarn", "qwen2", "qwen3", "gemma3", "phi3", "phi3_long",
-         "qwen3moe", "qwen3moe_raw"]
+         "qwen3moe", "qwen3moe_raw", "qwen35", "qwen35_equal", "qwen3next", "qwen35moe"]
 
 
 def main():

@@ -85,6 +85,35 @@ luce_status kv_refuse_format(const char *what, const char *name, luce_error *err
     return st;
 }
 
+luce_status kv_layout_add_state(struct kv_layout *l, const struct kv_state *s, luce_error *err)
+{
+    if (l->n_layers == KV_MAX_LAYERS)
+        return fail(err, LUCE_E_UNSUPPORTED, "the model has more than %d layers", KV_MAX_LAYERS);
+    bool heads = s->k_heads >= 1 && s->k_heads <= 1024 && s->v_heads >= 1 && s->v_heads <= 1024 &&
+                 s->v_heads % s->k_heads == 0;
+    bool dims = s->k_dim >= 1 && s->k_dim <= 256 && s->v_dim >= 1 && s->v_dim <= 4096 && s->v_dim % KV_LANES == 0;
+    bool ok = heads && dims && s->taps >= 2 && s->taps <= 16 &&
+              s->channels == 2 * s->k_heads * s->k_dim + s->v_heads * s->v_dim;
+    if (!ok)
+        return fail(err, LUCE_E_UNSUPPORTED, "recurrent layer %d: %d key heads of %d, %d value heads of %d, "
+                    "%d channels, %d taps; keys of up to 256 and values of a multiple of %d are supported, with 2 to "
+                    "16 taps over their channels", l->n_layers, s->k_heads, s->k_dim, s->v_heads, s->v_dim,
+                    s->channels, s->taps, KV_LANES);
+    l->layer[l->n_layers++] = (struct kv_layer){ .kind = KV_STATE, .state = *s };
+    return LUCE_OK;
+}
+
+static void place_state(struct kv_layout *l, struct kv_layer *y)
+{
+    uint64_t *page = &l->kind[KV_STATE].page_bytes, *journal = &l->kind[KV_JOURNAL].page_bytes;
+    y->offset = *page;
+    y->journal = *journal;
+    *page += (kv_conv_size(&y->state) + kv_memory_size(&y->state)) * sizeof(float);
+    *journal += kv_journal_at(&y->state, JOURNAL_PARTS) * sizeof(float);
+    *page = (*page + 63) / 64 * 64;
+    *journal = (*journal + 63) / 64 * 64;
+}
+
 static luce_status check_format(uint32_t format, const char *what, int layer, int dim, luce_error *err)
 {
     const struct format *f = format_find(format);
@@ -99,10 +128,14 @@ static luce_status check_format(uint32_t format, const char *what, int layer, in
 
 luce_status kv_layout_finish(struct kv_layout *l, uint32_t k_format, uint32_t v_format, luce_error *err)
 {
-    for (int k = 0; k < l->n_kinds; k++) l->kind[k].page_bytes = 0;
+    for (int k = 0; k < KV_POOLS; k++) l->kind[k].page_bytes = 0;
     for (int i = 0; i < l->n_layers; i++) {
         struct kv_layer *y = &l->layer[i];
         if (y->kind < 0) continue;
+        if (y->kind == KV_STATE) {
+            place_state(l, y);
+            continue;
+        }
         luce_status st;
         if ((st = check_format(k_format, "key", i, y->k_dim, err))) return st;
         if ((st = check_format(v_format, "value", i, y->v_dim, err))) return st;

@@ -42,6 +42,7 @@ bool drive_open_device(struct drive *d, struct model *m, struct device *device, 
         p.max_pages[k] = d->cache_pages;
         p.n_pages[k] = p.max_pages[k] + 1;
     }
+    p.n_pages[KV_STATE] = 1;
     tape_begin(&d->tape, device_target(device), &d->kv);
     model_record(&d->tape, m, &(struct record_params){ .all_layers = true }, &d->rec);
     if (!st) st = tape_end(&d->tape, &err);

@@ -17,7 +17,7 @@ struct model_device {
 };
 struct device_cache {
     struct cache_params p;
-    uint8_t *pages[KV_MAX_KINDS];
+    uint8_t *pages[KV_POOLS];
     int *table[KV_MAX_KINDS];       /* [slot][max_pages] */
 };
 struct program {
@@ -62,13 +62,18 @@ static luce_status cache_open(struct device *d, struct device_cache **out, const
         c->table[k] = mem_array((size_t)p->n_slots * (size_t)p->max_pages[k], sizeof(int));
         for (int i = 0; c->table[k] && i < p->n_slots * p->max_pages[k]; i++) c->table[k][i] = -1;
     }
+    c->p.n_pages[KV_STATE] = p->n_pages[KV_STATE];
+    c->p.n_pages[KV_JOURNAL] = kv_recurrent(p->layout) ? p->n_slots : 0;
+    for (int k = KV_STATE; k < KV_POOLS; k++)
+        c->pages[k] = mem_zero((size_t)c->p.n_pages[k] * p->layout->kind[k].page_bytes + 1);
     return LUCE_OK;
 }
 
 static void cache_close(struct device *d, struct device_cache *c)
 {
     (void)d;
-    for (int k = 0; k < KV_MAX_KINDS; k++) mem_free(c->pages[k]), mem_free(c->table[k]);
+    for (int k = 0; k < KV_POOLS; k++) mem_free(c->pages[k]);
+    for (int k = 0; k < KV_MAX_KINDS; k++) mem_free(c->table[k]);
     mem_free(c);
 }
 
@@ -168,10 +173,39 @@ static void exchange(struct device_cache *c, struct interp *p, int layer, int sl
         }
 }
 
+/* States and journals of a recurrent layer. */
+static void exchange_state(struct device_cache *c, struct interp *p, int layer, int slot, bool store)
+{
+    const struct kv_layer *y = &c->p.layout->layer[layer];
+    for (int pool = KV_STATE; pool <= KV_JOURNAL; pool++) {
+        uint64_t at = pool == KV_STATE ? y->offset : y->journal;
+        uint64_t n = pool == KV_STATE ? kv_conv_size(&y->state) + kv_memory_size(&y->state)
+                                      : kv_journal_at(&y->state, JOURNAL_PARTS);
+        float *page = (float *)(void *)(page_at(c, pool, slot) + at);
+        double *x = pool == KV_STATE ? interp_state(p, layer, slot) : interp_journal(p, layer, slot);
+        for (uint64_t i = 0; i < n; i++) {
+            if (store) page[i] = (float)x[i];
+            else x[i] = page[i];
+        }
+    }
+}
+
+static void store_states(struct device_cache *c, struct interp *p, const struct step *s, int layer, enum fault fault)
+{
+    for (int i = 0; i < s->head.n_seqs; i++) {
+        if (fault == WRONG_KEY) interp_state(p, layer, s->seq[i].slot)[0] += 1;
+        if (fault == STRAY_WRITE) page_at(c, KV_STATE, c->p.n_pages[KV_STATE] - 1)[0] ^= 1;
+        if (fault != NO_COMMIT) exchange_state(c, p, layer, s->seq[i].slot, true);
+    }
+}
+
 static void load_pages(struct device_cache *c, struct interp *p, const struct step *s)
 {
     for (int l = 0; l < c->p.layout->n_layers; l++)
-        for (int i = 0; i < s->head.n_seqs; i++)
+        for (int slot = 0; c->p.layout->layer[l].kind == KV_STATE && slot < c->p.n_slots; slot++)
+            exchange_state(c, p, l, slot, false);
+    for (int l = 0; l < c->p.layout->n_layers; l++)
+        for (int i = 0; c->p.layout->layer[l].kind != KV_STATE && i < s->head.n_seqs; i++)
             for (int pos = -NARROW_ROWS; pos < s->seq[i].past - s->seq[i].n_commit; pos++)
                 exchange(c, p, l, s->seq[i].slot, pos, false, 0);
 }
@@ -225,7 +259,9 @@ static luce_status run_interp(struct program *g, struct interp *p, const struct 
     if (st) return st;
     for (int i = 0; i < t->n_calls; i++)
         if (t->calls[i].layer >= 0 && g->cache) {
-            store_pages(g->cache, p, s, t->calls[i].layer, fault);
+            int layer = t->calls[i].layer;
+            if (g->cache->p.layout->layer[layer].kind == KV_STATE) store_states(g->cache, p, s, layer, fault);
+            else store_pages(g->cache, p, s, layer, fault);
             break;
         }
     const struct call *last = &t->calls[t->n_calls - 1];
@@ -245,7 +281,7 @@ static luce_status run(struct device *d, struct program *g, const struct step *s
     }
     struct interp *p;
     luce_status st = interp_open(&p, g->tape, c ? c->p.layout : NULL, c ? c->p.n_slots : 1,
-                                 c ? c->p.max_pages[0] * PAGE : 1, true, err);
+                                 c && c->p.layout->n_kinds ? c->p.max_pages[0] * PAGE : 512, true, err);
     if (!st) st = run_interp(g, p, s, fault_of(d), err);
     interp_close(p);
     return st;
@@ -296,7 +332,7 @@ static struct seen check(enum fault fault, const char *only, bool quick, bool wi
 
 TEST(check_passes_a_sound_device)
 {
-    static const char *const whole[] = { "embed", "norm", "rope_kv", "attn", "take", "argmax" };
+    static const char *const whole[] = { "embed", "norm", "rope_kv", "attn", "short_conv", "delta", "take", "argmax" };
     struct seen s = check(SOUND, NULL, true, false);
     CHECK(s.n > 50 && s.n_failed == 0, "%d results, %d failed", s.n, s.n_failed);
     for (size_t i = 0; i < COUNT(whole); i++) {
@@ -305,9 +341,11 @@ TEST(check_passes_a_sound_device)
     }
     s = check(SOUND, NULL, true, true);
     CHECK_EQ(s.n_failed, 0);
-    s = check(SOUND, "rope_kv", false, true);
-    CHECK_EQ(s.n_failed, 0);
-    if (s.n_failed) CHECK(false, "%s: %s", s.op, s.label);
+    static const char *const with_cache[] = { "rope_kv", "short_conv", "delta" };
+    for (size_t i = 0; i < COUNT(with_cache); i++) {
+        s = check(SOUND, with_cache[i], false, true);
+        if (s.n_failed) CHECK(false, "%s: %s", s.op, s.label);
+    }
 }
 
 TEST(check_passes_a_device_that_runs_expansions)
@@ -334,7 +372,13 @@ static const struct { enum fault fault; const char *op, *says; bool width; } fau
     { NO_COMMIT, "rope_kv", "committed", false },
     { STRAY_WRITE, "rope_kv", "committed and other", false },
     { WRONG_KEY, "rope_kv", "new keys", false },
-    { BY_WIDTH, "gate", "in company", true },
+    { NO_COMMIT, "short_conv", "states and journals", false },
+    { NO_COMMIT, "delta", "states and journals", false },
+    { STRAY_WRITE, "short_conv", "other states", false },
+    { STRAY_WRITE, "delta", "other states", false },
+    { WRONG_KEY, "short_conv", "states and journals", false },
+    { NO_COMMIT, "delta", "in company", true },
+    { BY_WIDTH, "add", "in company", true },
     { BY_WIDTH, "take", "in company", true },
 };
 

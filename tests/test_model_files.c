@@ -86,6 +86,7 @@ static luce_status open_edited(struct gguf **g, struct model **m, const char *ba
 
 #define LLAMA "oracle/llama.gguf"
 #define MOE "oracle/qwen3moe.gguf"
+#define HYBRID "oracle/qwen35.gguf"
 #define LLAMA3 "oracle/llama3.gguf"
 static const struct {
     const char *base;
@@ -154,6 +155,12 @@ static const struct {
     { "oracle/gemma3.gguf", { "gemma3.attention.sliding_window_pattern", U32S, 3, 0 }, { 0 }, LUCE_E_FORMAT, "expected a bool for each of 7 layers" },
     { "oracle/gemma3.gguf", { "gemma3.attention.sliding_window", DROP, 0, 0 }, { 0 }, LUCE_E_FORMAT, "key 'gemma3.attention.sliding_window' is missing" },
     { "oracle/phi3.gguf", { 0 }, { .name = "blk.0.attn_qkv.weight" }, LUCE_E_FORMAT, "tensor 'blk.0.attn_q.weight' [48, 48] is missing" },
+    { HYBRID, { "qwen35.rope.dimension_count", DROP, 0, 0 }, { 0 }, LUCE_E_FORMAT, "dimension_count' is missing" },
+    { HYBRID, { "qwen35.ssm.conv_kernel", U32, 3, 0 }, { 0 }, LUCE_E_FORMAT, "ssm_conv1d.weight' is [4, 144], expected [3, 144]" },
+    { HYBRID, { "qwen35.ssm.time_step_rank", U32, 5, 0 }, { 0 }, LUCE_E_FORMAT, "each must be a multiple of the next" },
+    { HYBRID, { "qwen35.ssm.state_size", DROP, 0, 0 }, { 0 }, LUCE_E_FORMAT, "key 'qwen35.ssm.state_size' is missing" },
+    { HYBRID, { "qwen35.full_attention_interval", U32, 2, 0 }, { 0 }, LUCE_E_FORMAT, "blk.1.attn_qkv.weight' is [32, 144], expected [32, 288]" },
+    { HYBRID, { "qwen35.nextn_predict_layers", U32, 4, 0 }, { 0 }, LUCE_E_FORMAT, "nextn_predict_layers is 4; this engine takes 0 to 3" },
     { MOE, { "qwen3moe.expert_count", DROP, 0, 0 }, { 0 }, LUCE_E_FORMAT, "key 'qwen3moe.expert_count' is missing" },
     { MOE, { "qwen3moe.expert_count", U32, 0, 0 }, { 0 }, LUCE_E_FORMAT, "qwen3moe.expert_count is 0; this engine takes 1 to 4096" },
     { MOE, { "qwen3moe.expert_count", U32, 9, 0 }, { 0 }, LUCE_E_FORMAT, "ffn_gate_inp.weight' is [32, 8], expected [32, 9]" },

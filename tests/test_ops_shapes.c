@@ -57,6 +57,13 @@ static void rope_dims(struct tape *t)
     struct rope_kv_attr a = { .heads = 2, .kv_heads = 2, .head_dim = 8, .rope_dims = 9, .layout = ROPE_NEOX };
     op_rope_kv(t, 0, bad_x, &(struct qkv_weights){ 0 }, &a);
 }
+static void conv_layer(struct tape *t) { op_short_conv(t, 0, bad_x, &bad_w); }
+static void delta_layer(struct tape *t) { op_delta(t, 3, bad_x, bad_x, &bad_w, &bad_w, &(struct delta_attr){ 0 }); }
+static void gated_heads(struct tape *t) { op_gated(t, bad_x, bad_x, NULL, &(struct gated_attr){ .heads = 3, .dim = 3 }); }
+static void gated_gate(struct tape *t)
+{
+    op_gated(t, bad_x, bad_x, NULL, &(struct gated_attr){ .heads = 2, .dim = 4, .at = 1, .stride = 4 });
+}
 
 static const struct { void (*record)(struct tape *t); const char *says[3]; } bad[] = {
     { norm_short, { "bad.weight", "35 elements", "needs 8" } },
@@ -70,6 +77,10 @@ static const struct { void (*record)(struct tape *t); const char *says[3]; } bad
     { glu_rows, { "bad.weight", "5 rows", "needs 6" } },
     { gate_odd, { "gate", "3", "even" } },
     { attn_layer, { "attn", "layer 0", "no cache" } },
+    { conv_layer, { "short_conv", "layer 0", "not recurrent" } },
+    { delta_layer, { "delta", "layer 3", "not recurrent" } },
+    { gated_heads, { "gated", "8 columns", "3 heads of 3" } },
+    { gated_gate, { "gated", "column 8", "there are 8" } },
     { rope_heads, { "3 heads", "2 kv heads", "multiple" } },
     { rope_dims, { "9 rotary dims", "8", "even" } },
 };

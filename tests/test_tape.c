@@ -282,3 +282,24 @@ TEST(kv_q4_0_packs_elements_16_apart)
     memcpy(&d, block + 64 * 16 + 2 * 2, 2);
     CHECK_EQ(d, 0x3c00);
 }
+
+TEST(kv_layout_keeps_recurrent_layers_in_pools_of_their_own)
+{
+    static struct kv_layout l;
+    luce_error err = { 0 };
+    struct kv_state k = { .channels = 2 * 2 * 8 + 4 * 16, .taps = 4, .k_heads = 2, .v_heads = 4, .k_dim = 8, .v_dim = 16 };
+    l = (struct kv_layout){ 0 };
+    CHECK_OK(kv_layout_add_state(&l, &k, &err), err);
+    CHECK_OK(kv_layout_add(&l, 2, 64, 64, 0, &err), err);
+    CHECK_OK(kv_layout_add_state(&l, &k, &err), err);
+    CHECK_OK(kv_layout_finish(&l, Q_F16, Q_F16, &err), err);
+    CHECK_EQ(l.n_kinds, 1);
+    CHECK(kv_recurrent(&l));
+    CHECK_EQ(l.layer[1].offset, 0);
+    CHECK_EQ(l.layer[2].offset, (3 * 96 + 4 * 16 * 8) * 4);
+    CHECK_EQ(l.kind[KV_STATE].page_bytes, 2 * l.layer[2].offset);
+    CHECK_EQ(l.layer[2].journal, 64 * (96 + 16 + 64 + 4) * 4);
+    k.v_dim = 24;
+    CHECK_EQ(kv_layout_add_state(&l, &k, &err), LUCE_E_UNSUPPORTED);
+    CHECK(strstr(err.text, "4 value heads of 24") != NULL, "%s", err.text);
+}

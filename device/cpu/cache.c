@@ -6,6 +6,21 @@
 
 enum { POOL_ALIGN = 4096 };
 
+/* The pools of recurrent layers; false when out of memory. */
+static bool open_states(struct device_cache *c, const struct cache_params *p)
+{
+    if (!kv_recurrent(p->layout)) return true;
+    c->n_pages[KV_STATE] = p->n_pages[KV_STATE];
+    c->n_pages[KV_JOURNAL] = p->n_slots;
+    for (int k = KV_STATE; k <= KV_JOURNAL; k++) {
+        size_t bytes;
+        if (__builtin_mul_overflow((size_t)c->n_pages[k], (size_t)p->layout->kind[k].page_bytes, &bytes)) return false;
+        c->pool[k] = mem_aligned(bytes, POOL_ALIGN);
+        if (!c->pool[k]) return false;
+    }
+    return true;
+}
+
 luce_status cpu_cache_open(struct device *d, struct device_cache **out, const struct cache_params *p,
                            luce_error *err)
 {
@@ -35,6 +50,11 @@ luce_status cpu_cache_open(struct device *d, struct device_cache **out, const st
         }
         memset(c->table[k], 0xff, entries * sizeof *c->table[k]);
     }
+    if (!open_states(c, p)) {
+        cpu_cache_close(d, c);
+        return fail(err, LUCE_E_NOMEM, "out of memory for %d recurrent states of %zu bytes", p->n_pages[KV_STATE],
+                    (size_t)p->layout->kind[KV_STATE].page_bytes);
+    }
     *out = c;
     return LUCE_OK;
 }
@@ -43,10 +63,8 @@ void cpu_cache_close(struct device *d, struct device_cache *c)
 {
     (void)d;
     if (!c) return;
-    for (int k = 0; k < KV_MAX_KINDS; k++) {
-        mem_free(c->pool[k]);
-        mem_free(c->table[k]);
-    }
+    for (int k = 0; k < KV_POOLS; k++) mem_free(c->pool[k]);
+    for (int k = 0; k < KV_MAX_KINDS; k++) mem_free(c->table[k]);
     for (struct shared_block *b = c->blocks, *next; b; b = next) {
         next = b->next;
         mem_free(b->at);
@@ -57,7 +75,7 @@ void cpu_cache_close(struct device *d, struct device_cache *c)
 
 static luce_status find_page(const struct device_cache *c, int kind, int page, uint8_t **at, luce_error *err)
 {
-    if (kind < 0 || kind >= c->layout->n_kinds || page < 0 || page >= c->n_pages[kind])
+    if (kind < 0 || kind >= KV_POOLS || page < 0 || page >= c->n_pages[kind])
         return fail(err, LUCE_E_ARG, "cache: there is no page %d of kind %d", page, kind);
     *at = c->pool[kind] + (uint64_t)page * c->layout->kind[kind].page_bytes;
     return LUCE_OK;

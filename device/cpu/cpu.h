@@ -17,6 +17,7 @@
  *    polynomial. The compiler contracts nothing (-ffp-contract=off): a fused operation is written.
  *  - Experts: a row's products are those of LINEAR whichever rows share the expert; its slots are added
  *    in order, acc = acc + w y, the residual last.
+ *  - Recurrent layers: every row goes through the state in order, in wide steps too; see recur.h.
  *  - Attention takes positions in tiles of 64, tiles in splits of 512, splits in order; a staged row
  *    stands where its position is. */
 #ifndef LUCE_DEVICE_CPU_CPU_H
@@ -140,6 +141,7 @@ product_fn kernels_product(const struct kernels *k, uint32_t format);
 struct rope_table {
     const struct weight *freq;
     int   pairs;
+    const struct rope_kv_attr *attr;    /* which position turns each pair */
     float magnitude;
     float *at;                      /* [row][pair][cos, sin] */
 };
@@ -169,6 +171,7 @@ struct job {
     enum xkind form;                /* that job_gather copies */
     void  *gathered[X_COUNT];       /* x of all routes as sorted */
     float *slots;                   /* MOE_DOWN: products of each route */
+    float *work;                    /* DELTA: its second round's results */
     const struct rope_table *rope;
     atomic_int *next;               /* the first piece of work that nobody has taken */
 };
@@ -193,8 +196,8 @@ struct device_cache {
     const struct kv_layout *layout;
     struct shared_block *blocks;    /* owned */
     int n_slots;
-    int n_pages[KV_MAX_KINDS], max_pages[KV_MAX_KINDS];
-    uint8_t *pool[KV_MAX_KINDS];    /* [page][page_bytes] */
+    int n_pages[KV_POOLS], max_pages[KV_MAX_KINDS];
+    uint8_t *pool[KV_POOLS];        /* [page][page_bytes] */
     int32_t *table[KV_MAX_KINDS];   /* [slot][max_pages], -1: none */
 };
 
@@ -212,6 +215,7 @@ struct program {
     void *gathered[X_COUNT];        /* those of the routes of experts, sorted */
     int32_t *routes;                /* memory of struct routes */
     float *slots;                   /* products of the routes before they are summed */
+    float *work;                    /* of DELTA */
     float *partial;                 /* attention: [row][head][split][head_dim + 2] */
     int    n_splits;                /* in it; 0: splits are not spread over threads */
     bool uses[DOM_COUNT];           /* some value has rows of the domain */

@@ -1,5 +1,6 @@
-/* device/cpu/gate.h - GATE: act(left half) * right half. Columns of all rows are shared out in pieces
- * of 256. gate_lanes is what GLU and MOE_GLU do with the sums of a strip. */
+/* device/cpu/gate.h - GATE: act(left half) * right half, columns of all rows shared out in pieces of 256;
+ * gate_lanes is what GLU and MOE_GLU do with the sums of a strip. GATED: (norm of) a head times its gates, a head at
+ * a time. */
 
 static void K(gate_lanes)(enum act act, int n, const float *g, const float *u, float *y)
 {
@@ -20,5 +21,24 @@ static void K(gate)(const struct job *j, const struct run *r, int thread)
         int at = (int)(i % pieces) * SUPER, m = n - at < SUPER ? n - at : SUPER;
         const float *g = (const float *)j->in[0] + row * j->cols + at, *u = g + n;
         K(gate_lanes)(a->act, m, g, u, (float *)j->out[0] + row * n + at);
+    }
+}
+
+static void K(gated)(const struct job *j, const struct run *r, int thread)
+{
+    const struct gated_attr *a = j->call->attr;
+    const float *w = vector_of(j->call->w[0]);
+    int gate_cols = tape_shape(r->program->tape, j->call->in[1]).cols;
+    int64_t from, to;
+    pool_share((int64_t)r->rows[j->rows] * a->heads, thread, r->n_threads, &from, &to);
+    for (int64_t i = from; i < to; i++) {
+        int64_t row = i / a->heads, head = i % a->heads;
+        const float *x = (const float *)j->in[0] + i * a->dim;
+        const float *g = (const float *)j->in[1] + row * gate_cols + a->at + head * a->stride;
+        float *y = (float *)j->out[0] + i * a->dim, scale = w ? rms_scale(x, a->dim, a->eps) : 1.0f;
+        for (int c = 0; c < a->dim; c++) {
+            float z = g[a->scalar ? 0 : c], f = (a->fn == GATE_SILU ? z : 1.0f) / (1.0f + exp_f32(-z));
+            y[c] = (w ? x[c] * scale * w[c] : x[c]) * f;
+        }
     }
 }

@@ -1,14 +1,19 @@
-/* device/cpu/norm.h - NORM, and the norm of one vector for ROPE_KV. A thread takes whole rows.
+/* device/cpu/norm.h - NORM, and the norm of one vector for ROPE_KV, GATED and DELTA. A thread takes whole rows.
  * Order: lane i sums the squares of columns i, i + 16, ...; the lanes combine as a tree. */
 
-INLINE float rms_scale(const float *x, int n, float eps)
+INLINE float sum_squares(const float *x, int n)
 {
     float ss[LANES] = { 0 };
     int i = 0;
     for (; i + LANES <= n; i += LANES)
         for (int l = 0; l < LANES; l++) ss[l] += x[i + l] * x[i + l];
     for (int l = 0; i + l < n; l++) ss[l] += x[i + l] * x[i + l];
-    return 1.0f / sqrtf(tree_sum(ss) / (float)n + eps);
+    return tree_sum(ss);
+}
+
+INLINE float rms_scale(const float *x, int n, float eps)
+{
+    return 1.0f / sqrtf(sum_squares(x, n) / (float)n + eps);
 }
 
 static void K(norm)(const struct job *j, const struct run *r, int thread)

@@ -17,6 +17,7 @@ struct build {
     int n_jobs, n_ropes;
     size_t x_bytes[X_COUNT], partial_bytes, rope_bytes;
     int x_holds[X_COUNT];               /* id of the value whose form is in the shared buffer */
+    size_t work_bytes;
     size_t routes_bytes, gathered_bytes[X_COUNT], slots_bytes;
     int routes_of;                      /* id of the indices whose routes are there */
 };
@@ -132,16 +133,24 @@ static void add_experts(struct build *b, struct job *j)
     add_job(b, *j);
 }
 
+static struct rope_table table_of(const struct call *c)
+{
+    const struct rope_kv_attr *a = c->attr;
+    return (struct rope_table){ .freq = c->w[W_QKV_FREQ], .pairs = a->rope_dims / 2, .attr = a,
+                                .magnitude = a->magnitude != 0.0f ? a->magnitude : 1.0f };
+}
+
 /* The table of angles for a call's frequencies, made at the start of the program. */
 static const struct rope_table *rope_for(struct build *b, const struct call *c)
 {
     const struct rope_kv_attr *a = c->attr;
     if (a->layout == ROPE_NONE) return NULL;
-    struct rope_table t = { .freq = c->w[W_QKV_FREQ], .pairs = a->rope_dims / 2,
-                            .magnitude = a->magnitude != 0.0f ? a->magnitude : 1.0f };
+    struct rope_table t = table_of(c);
     for (int i = 0; i < b->n_ropes && b->p->ropes; i++) {
         const struct rope_table *o = &b->p->ropes[i];
-        if (o->freq == t.freq && o->pairs == t.pairs && o->magnitude == t.magnitude) return o;
+        if (o->freq == t.freq && o->pairs == t.pairs && o->magnitude == t.magnitude &&
+            !memcmp(o->attr->sections, a->sections, sizeof a->sections))
+            return o;
     }
     return NULL;
 }
@@ -154,8 +163,7 @@ static void add_ropes(struct build *b)
         const struct rope_kv_attr *a = c->attr;
         if (a->layout == ROPE_NONE || rope_for(b, c)) continue;
         struct rope_table *t = &b->p->ropes[b->n_ropes++];
-        *t = (struct rope_table){ .freq = c->w[W_QKV_FREQ], .pairs = a->rope_dims / 2,
-                                  .magnitude = a->magnitude != 0.0f ? a->magnitude : 1.0f };
+        *t = table_of(c);
         b->rope_bytes += rounded((size_t)rows_of(b, DOM_ROWS) * (size_t)t->pairs * 2 * sizeof(float));
     }
 }
@@ -173,6 +181,12 @@ static void add_calls(struct build *b)
         if (c->op == OP_LINEAR) add_forms(b, &j, ((const struct linear_attr *)c->attr)->n_mat);
         if (c->op == OP_GLU) add_forms(b, &j, ((const struct glu_attr *)c->attr)->n_mat);
         if (c->op == OP_ROPE_KV) j.rope = rope_for(b, c);
+        if (c->op == OP_DELTA) {
+            const struct delta_attr *a = c->attr;
+            grow(&b->work_bytes, (size_t)rows_of(b, DOM_ROWS) * 2 * (size_t)(a->k_heads * a->k_dim + a->v_heads) *
+                                     sizeof(float));
+            j.work = b->p->work;
+        }
         if (c->op == OP_ATTN && b->p->n_splits) {
             const struct attn_attr *a = c->attr;
             size_t bytes = (size_t)rows_of(b, DOM_ROWS) * (size_t)a->heads * (size_t)b->p->n_splits *
@@ -198,7 +212,8 @@ static luce_status check_calls(const struct build *b, luce_error *err)
         const char *name = op_defs[c->op]->name;
         if (!b->cpu->kernels.op[c->op])
             return fail(err, LUCE_E_UNSUPPORTED, "cpu: no kernel for call %d, %s", i, name);
-        if ((c->op == OP_ATTN || c->op == OP_ROPE_KV) && !b->p->cache)
+        bool cached = c->op == OP_ATTN || c->op == OP_ROPE_KV || c->op == OP_SHORT_CONV || c->op == OP_DELTA;
+        if (cached && !b->p->cache)
             return fail(err, LUCE_E_ARG, "cpu: call %d, %s, needs a cache", i, name);
         for (int k = 0; k < c->n_w; k++)
             if (c->w[k] && !c->w[k]->dev)
@@ -237,6 +252,8 @@ static bool place(struct build *b)
     }
     size_t routes = at, slots = routes + rounded(b->routes_bytes);
     at = slots + rounded(b->slots_bytes);
+    size_t work = at;
+    at += rounded(b->work_bytes);
     size_t partial = at, ropes = partial + rounded(b->partial_bytes);
     size_t all = ropes + b->rope_bytes + ALIGN;
     p->memory = p->cache ? share_block(p->cache, all) : mem_aligned(all, ALIGN);
@@ -247,6 +264,7 @@ static bool place(struct build *b)
     }
     p->routes = (int32_t *)(void *)(p->memory + routes);
     p->slots = (float *)(void *)(p->memory + slots);
+    p->work = (float *)(void *)(p->memory + work);
     p->partial = (float *)(p->memory + partial);
     for (int i = 0; i < b->n_ropes; i++) {
         p->ropes[i].at = (float *)(p->memory + ropes);

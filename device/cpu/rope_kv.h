@@ -60,8 +60,9 @@ INLINE void rope_head(const struct job *j, const struct run *r, int row, int h)
     const struct step_row *sr = &r->step->row[row];
     const struct step_seq *s = &r->step->seq[sr->seq];
     int dim = a->head_dim;
-    const float *x = (const float *)j->in[0] + (int64_t)row * j->cols + h * dim;
     bool key = h >= a->heads;
+    int stride = a->q_stride ? a->q_stride : dim, at = key ? a->heads * stride + (h - a->heads) * dim : h * stride;
+    const float *x = (const float *)j->in[0] + (int64_t)row * j->cols + at;
     float k[CPU_HEAD_MAX];
     float *z = key ? k : (float *)j->out[0] + (int64_t)row * j->out_cols + h * dim;
     const float *w = vector_of(j->call->w[key ? W_QKV_KNORM : W_QKV_QNORM]);

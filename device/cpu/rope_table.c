@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "device/cpu/cpu.h"
+#include "ops/rope_kv.h"
 
 void job_rope_table(const struct job *j, const struct run *r, int thread)
 {
@@ -12,7 +13,7 @@ void job_rope_table(const struct job *j, const struct run *r, int thread)
     pool_share((int64_t)r->rows[DOM_ROWS] * t->pairs, thread, r->n_threads, &from, &to);
     for (int64_t i = from; i < to; i++) {
         const struct step_row *row = &r->step->row[i / t->pairs];
-        float angle = (float)row->rope[0] * freq[i % t->pairs];
+        float angle = (float)row->rope[rope_axis(t->attr, (int)(i % t->pairs))] * freq[i % t->pairs];
         t->at[2 * i] = cosf(angle) * t->magnitude;
         t->at[2 * i + 1] = sinf(angle) * t->magnitude;
     }

@@ -10,12 +10,14 @@
 #include "device/cpu/route.h"
 #include "device/cpu/rope_kv.h"
 #include "device/cpu/attn.h"
+#include "device/cpu/recur.h"
 
 #define OP_KERNELS                                                                        \
     {                                                                                     \
         [OP_EMBED] = K(embed), [OP_NORM] = K(norm), [OP_LINEAR] = job_linear,             \
         [OP_GLU] = job_glu, [OP_GATE] = K(gate), [OP_ROPE_KV] = K(rope_kv), [OP_ATTN] = K(attn),              \
         [OP_ROUTE] = K(route), [OP_MOE_GLU] = job_moe_glu, [OP_MOE_DOWN] = job_moe_down,    \
+        [OP_SHORT_CONV] = K(short_conv), [OP_DELTA] = K(delta), [OP_GATED] = K(gated),                \
         [OP_CONV] = K(conv), [OP_TAKE] = K(take), [OP_ADD] = K(add), [OP_ARGMAX] = K(argmax),                  \
     }
 #define QUANTISE_KERNELS { [X_BF16] = K(quantise_bf16), [X_Q8] = K(quantise_q8) }

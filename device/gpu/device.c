@@ -87,7 +87,7 @@ static bool has(const struct device *d, const struct call *c)
                         (tiles_of(c->w[0]->type) == tiles_of(c->w[1]->type));
     case OP_ROPE_KV: {
         const struct rope_kv_attr *a = c->attr;
-        return a->head_dim <= 256 && a->heads > 0;
+        return a->head_dim <= 256 && a->heads > 0 && !a->q_stride && !a->sections[0];
     }
     case OP_ATTN: {
         const struct attn_attr *a = c->attr;

@@ -1,0 +1,222 @@
+/* tests/test_hybrid.c - models with recurrent layers: however a text is fed, cut, guessed at, restored from a
+ * checkpoint or shared, its logits have the bits of feeding it row by row. */
+#include "model_drive.h"
+#include "run/runner.h"
+
+enum { TEXT = 300, SEQS = 5 };
+
+struct rig {
+    struct gguf *file;
+    struct device *device;
+    struct runner *runner;
+    int vocab;
+    int32_t text[TEXT];
+    float *want, *got;              /* [TEXT][vocab], one row */
+};
+
+static bool rig_open(struct rig *g, const char *name, int n_slots)
+{
+    char path[64];
+    struct model *m = NULL;
+    luce_error err = { 0 };
+    *g = (struct rig){ 0 };
+    snprintf(path, sizeof path, "oracle/%s.gguf", name);
+    luce_status st = gguf_open(&g->file, fixture(path), &err);
+    if (!st) st = device_open(&g->device, "cpu", &(struct device_params){ .n_threads = 2 }, &err);
+    if (!st) st = model_open(&m, g->file, &err);
+    struct load_params p = { .device = g->device, .context = 400, .n_slots = n_slots, .chunk = 100 };
+    if (!st) st = runner_open(&g->runner, m, &p, &err);
+    CHECK_OK(st, err);
+    if (st) return false;
+    g->vocab = runner_model(g->runner)->c.vocab;
+    g->want = mem_array(TEXT * (size_t)g->vocab, sizeof(float));
+    g->got = mem_array((size_t)g->vocab, sizeof(float));
+    for (int i = 0; i < TEXT; i++) g->text[i] = (int32_t)(test_random() % (uint64_t)g->vocab);
+    return g->want && g->got;
+}
+
+static void rig_close(struct rig *g)
+{
+    runner_close(g->runner);
+    device_close(g->device);
+    gguf_close(g->file);
+    mem_free(g->want);
+    mem_free(g->got);
+}
+
+static struct seq *open_seq(struct rig *g)
+{
+    struct seq *s = NULL;
+    luce_error err = { 0 };
+    CHECK_OK(seq_open(&s, runner_cache(g->runner), &err), err);
+    return s;
+}
+
+/* The text row by row: what everything else is compared with. */
+static void feed_plain(struct rig *g)
+{
+    struct seq *s = open_seq(g);
+    luce_error err = { 0 };
+    for (int i = 0; i < TEXT; i++) {
+        runner_begin(g->runner, STEP_NARROW);
+        CHECK_OK(runner_add(g->runner, s, g->text + i, NULL, 1, WANT_LAST, NULL, &err), err);
+        CHECK_OK(runner_run(g->runner, &err), err);
+        CHECK_OK(runner_logits(g->runner, 0, g->want + (size_t)i * (size_t)g->vocab, &err), err);
+        seq_accept(s, NULL, 1);
+    }
+    seq_close(s);
+}
+
+/* Logits of wanted row `out` are those of position `at`. */
+static void check_row(struct rig *g, int out, int at, const char *how)
+{
+    luce_error err = { 0 };
+    CHECK_OK(runner_logits(g->runner, out, g->got, &err), err);
+    CHECK(!memcmp(g->got, g->want + (size_t)at * (size_t)g->vocab, (size_t)g->vocab * sizeof(float)),
+          "%s: position %d", how, at);
+}
+
+/* Feeds positions up to `to` in prompt steps. */
+static void prefill(struct rig *g, struct seq *s, int to, const char *how)
+{
+    luce_error err = { 0 };
+    int from = seq_length(s);
+    if (from == to) return;
+    CHECK_OK(runner_prefill(g->runner, s, g->text + from, to - from, NULL, NULL, &err), err);
+    check_row(g, 0, to - 1, how);
+}
+
+/* One step with a random tree that holds the true text along one path; that path, or a part, is accepted. */
+struct guess {
+    int32_t token[NARROW_ROWS];
+    int parent[NARROW_ROWS], n, depth;
+    uint8_t path[NARROW_ROWS];
+};
+
+static struct guess make_guess(const struct rig *g, int at, int most)
+{
+    struct guess t = { .n = 1 };
+    t.token[0] = g->text[at];
+    t.parent[0] = -1;
+    t.depth = 1;
+    int n = 1 + (int)(test_random() % (uint64_t)most), tip = 0;
+    while (t.n < n) {
+        bool right = test_random() % 2 && at + t.depth < TEXT - 1;
+        t.parent[t.n] = right ? tip : (int)(test_random() % (uint64_t)t.n);
+        t.token[t.n] = right ? g->text[at + t.depth] : (int32_t)(test_random() % (uint64_t)g->vocab);
+        if (right) {
+            t.path[t.depth++] = (uint8_t)t.n;
+            tip = t.n;
+        }
+        t.n++;
+    }
+    return t;
+}
+
+/* All sequences go on by guesses, together, until they are at `to`. */
+static void decode(struct rig *g, struct seq **s, int n, int to, const char *how)
+{
+    luce_error err = { 0 };
+    for (bool again = true; again;) {
+        struct guess t[SEQS];
+        int out[SEQS];
+        again = false;
+        runner_begin(g->runner, STEP_NARROW);
+        for (int i = 0; i < n; i++) {
+            t[i].n = 0;
+            if (seq_length(s[i]) >= to) continue;
+            t[i] = make_guess(g, seq_length(s[i]), NARROW_ROWS / n);
+            CHECK_OK(runner_add(g->runner, s[i], t[i].token, t[i].parent, t[i].n, WANT_ALL, &out[i], &err), err);
+            again = true;
+        }
+        if (!again) break;
+        CHECK_OK(runner_run(g->runner, &err), err);
+        for (int i = 0; i < n; i++) {
+            if (!t[i].n) continue;
+            int at = seq_length(s[i]), keep = 1 + (int)(test_random() % (uint64_t)t[i].depth);
+            if (keep > to - at) keep = to - at;
+            for (int d = 0; d < t[i].depth; d++) check_row(g, out[i] + t[i].path[d], at + d, how);
+            seq_accept(s[i], t[i].path, keep);
+        }
+    }
+}
+
+static const char *const cases[] = { "qwen35", "qwen35moe", "qwen3next" };
+
+TEST(hybrid_logits_do_not_depend_on_cuts_guesses_or_company)
+{
+    for (size_t c = 0; c < COUNT(cases); c++) {
+        struct rig g;
+        if (!rig_open(&g, cases[c], SEQS)) continue;
+        feed_plain(&g);
+        struct seq *s[SEQS];
+        for (int i = 0; i < SEQS; i++) {
+            s[i] = open_seq(&g);
+            prefill(&g, s[i], 1 + (int)(test_random() % 150), cases[c]);
+        }
+        for (int n = SEQS; n > 0; n--) decode(&g, s, n, TEXT - 20 * n, cases[c]);
+        prefill(&g, s[0], TEXT, "a prompt after guesses");
+        for (int i = 0; i < SEQS; i++) seq_close(s[i]);
+        rig_close(&g);
+    }
+}
+
+TEST(hybrid_sequences_go_back_to_checkpoints_and_give_the_same_bits)
+{
+    struct rig g;
+    if (!rig_open(&g, "qwen35", 2)) return;
+    feed_plain(&g);
+    struct seq *s = open_seq(&g), *other = open_seq(&g);
+    prefill(&g, s, 150, "prompt");
+    int at[8], n = seq_checkpoints(s, at, 8);
+    CHECK(n == 1 && at[0] == 128, "%d checkpoints, the first at %d", n, at[0]);
+    decode(&g, &s, 1, 290, "first turn");
+    n = seq_checkpoints(s, at, 8);                      /* the prompt's end and the newest boundary */
+    CHECK(n == 2 && at[0] == 128 && at[1] == 256, "%d checkpoints at %d and %d", n, at[0], at[1]);
+    prefill(&g, other, 77, "another text in between");
+    CHECK_EQ(seq_truncate(s, 280), 256);                /* at most a page is computed again */
+    prefill(&g, s, TEXT, "the newest checkpoint");
+    CHECK_EQ(seq_truncate(s, 140), 128);
+    decode(&g, &s, 1, 200, "the prompt's checkpoint");
+    CHECK_EQ(seq_truncate(s, 100), 0);
+    prefill(&g, s, 90, "from the start");
+    seq_close(s);
+    seq_close(other);
+    rig_close(&g);
+}
+
+TEST(hybrid_sequences_share_a_prefix_that_has_a_checkpoint)
+{
+    struct rig g;
+    luce_error err = { 0 };
+    if (!rig_open(&g, "qwen3next", 2)) return;
+    feed_plain(&g);
+    struct seq *s = open_seq(&g), *t = open_seq(&g);
+    prefill(&g, s, 250, "prompt");
+    CHECK_EQ(seq_share(t, s, 128, &err), LUCE_E_ARG);
+    CHECK(strstr(err.text, "no checkpoint") != NULL, "%s", err.text);
+    CHECK_OK(seq_share(t, s, 192, &err), err);
+    seq_close(s);
+    CHECK_EQ(seq_length(t), 192);
+    decode(&g, &t, 1, 280, "after sharing");
+    CHECK_EQ(seq_truncate(t, 200), 192);
+    prefill(&g, t, TEXT, "the shared checkpoint again");
+    seq_close(t);
+    rig_close(&g);
+}
+
+TEST(hybrid_checkpoints_are_thinned_out_when_there_is_no_room)
+{
+    struct rig g;
+    luce_error err = { 0 };
+    if (!rig_open(&g, "qwen35_equal", 1)) return;
+    struct seq *s = open_seq(&g);
+    for (int i = 0; i < 6; i++) {
+        CHECK_OK(runner_prefill(g.runner, s, g.text, PAGE, NULL, NULL, &err), err);
+        seq_keep_checkpoint(s);
+    }
+    int at[8], n = seq_checkpoints(s, at, 8);
+    CHECK(n == CHECKPOINTS && at[0] == PAGE && at[n - 1] == 6 * PAGE, "%d from %d to %d", n, at[0], at[n - 1]);
+    seq_close(s);
+    rig_close(&g);
+}
