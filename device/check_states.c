@@ -1,6 +1,6 @@
-/* device/check_states.c - what a call of a recurrent layer leaves behind (check.h). SHORT_CONV owns the columns of the state
- * and the journal's inputs, DELTA the memory and the other parts; a call may touch its own parts of the slots that
- * are in the step, and nothing else. */
+/* device/check_states.c - what a call of a recurrent layer leaves behind (check.h). SHORT_CONV owns the columns of
+ * the state and the journal's inputs, DELTA the memory and the other parts; a call may touch its own parts of the
+ * slots that are in the step, and nothing else. */
 #include <math.h>
 #include <string.h>
 

@@ -22,7 +22,7 @@
     X(QKV,     qkv,     "q, k, v products, then ROPE_KV")                                 \
     X(ROPE_KV, rope_kv, "norm and rotate q and k per head, commit and write k and v")     \
     X(ATTN,    attn,    "attention over pages, staging bank and path")                    \
-    X(SHORT_CONV, short_conv,   "causal convolution over time by channel, silu")                  \
+    X(SHORT_CONV, short_conv, "causal convolution over time by channel, silu")            \
     X(DELTA,   delta,   "gated delta rule: a memory of keys and values that decays")      \
     X(GATED,   gated,   "norm per head * w * act(gate)")                                  \
     X(TAKE,    take,    "the rows whose logits are wanted")                               \

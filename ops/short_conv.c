@@ -17,8 +17,8 @@ struct val op_short_conv(struct tape *t, int layer, struct val x, const struct w
     const struct kv_state *k = record_state(t, "short_conv", layer, s.cols);
     if (!k || !record_matrix(t, "short_conv", w, (uint64_t)k->taps, (uint64_t)k->channels)) return (struct val){ 0 };
     if (w->type != 0 || s.rows != DOM_ROWS)
-        return tape_fail(t, "short_conv: layer %d: %s has type %d and x domain %d; needs f32 and rows of the step", layer,
-                         w->name, (int)w->type, (int)s.rows);
+        return tape_fail(t, "short_conv: layer %d: %s has type %d and x domain %d; needs f32 and rows of the step",
+                         layer, w->name, (int)w->type, (int)s.rows);
     return op_push(t, &(struct call){ .op = OP_SHORT_CONV, .layer = layer, .n_in = 1, .in = { x }, .n_w = 1, .w = { w },
                                       .n_out = 1, .shape = { s } });
 }

@@ -171,6 +171,7 @@ TEST(hybrid_sequences_go_back_to_checkpoints_and_give_the_same_bits)
     int at[8], n = seq_checkpoints(s, at, 8);
     CHECK(n == 1 && at[0] == 128, "%d checkpoints, the first at %d", n, at[0]);
     decode(&g, &s, 1, 290, "first turn");
+    decode(&g, &s, 1, 291, "one row more, so that no more than it is still to be committed");
     n = seq_checkpoints(s, at, 8);                      /* the prompt's end and the newest boundary */
     CHECK(n == 2 && at[0] == 128 && at[1] == 256, "%d checkpoints at %d and %d", n, at[0], at[1]);
     prefill(&g, other, 77, "another text in between");

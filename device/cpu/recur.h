@@ -1,7 +1,7 @@
 /* device/cpu/recur.h - SHORT_CONV and DELTA: the ops of recurrent layers.
  *
- * SHORT_CONV. A piece of work is 256 channels of one sequence: channels do not see each other, so commit, rows and the new
- * state follow each other without a barrier. Sum: taps upwards, acc = fma(w, x, acc).
+ * SHORT_CONV. A piece of work is 256 channels of one sequence: channels do not see each other, so commit, rows and
+ * the new state follow each other without a barrier. Sum: taps upwards, acc = fma(w, x, acc).
  *
  * DELTA. The memory of a value head is held in blocks of 16 columns, [k_dim][16]; columns do not see each other, so a
  * block goes through all rows of its sequence while it lies in the nearest cache (8 KB at k_dim 128). Three rounds:
