@@ -149,7 +149,7 @@ void escape_json(struct buf *out, const char *bytes, size_t len)
 
 enum mark { M_NONE, M_OPEN, M_THINK, M_CLOSE, M_BARE, M_HOLD };
 
-/* The mark that begins at byte `at`, and its length. said: content stands before it. M_HOLD: the text ends
+/* The mark that begins at byte `at`, and its length. said: text of its kind stands before it. M_HOLD: the text ends
  * before that is clear. */
 static enum mark look(const struct reply *r, size_t at, bool said, bool end, size_t *len)
 {
@@ -187,6 +187,7 @@ static void give(struct reply *r, size_t to)
         while (r->pos < to && is_space(r->in.data[r->pos])) r->pos++;
     if (to <= r->pos) return;
     r->skip_blank = false;
+    r->thought = r->mode == IN_REASONING;
     reply_event(r, r->mode == IN_REASONING ? REPLY_REASONING : REPLY_CONTENT,
                 (struct str){ r->in.data + r->pos, to - r->pos });
     r->pos = to;
@@ -196,6 +197,7 @@ static void to_reasoning(struct reply *r, size_t after)
 {
     r->mode = IN_REASONING;
     r->skip_blank = true;
+    r->thought = false;
     r->pos = r->scan = after;
 }
 
@@ -212,7 +214,7 @@ static void begin_call(struct reply *r, size_t from, size_t opener, size_t len)
 /* Gives out text up to the next mark and acts on it. False: no more can be said now. */
 static bool read_text(struct reply *r, bool end)
 {
-    bool said = r->said;
+    bool said = r->mode == IN_REASONING ? r->thought : r->said;
     for (size_t i = r->scan > r->pos ? r->scan : r->pos; i < r->in.len; i++) {
         size_t len;
         char c = r->in.data[i];
@@ -326,10 +328,12 @@ static void call_is_text(struct reply *r)
     end_call(r, CALL_BROKEN);
     call_reset(r);
     r->mode = IN_CONTENT;
-    r->immune = r->at > r->opened ? r->at : r->opened + (r->single != 0);
+    /* After the ';' of another bare call anything may stand instead of an object, a longer character too. */
+    bool object = r->single && r->opened < r->in.len && r->in.data[r->opened] == '{';
+    r->immune = r->at > r->opened ? r->at : r->opened + object;
     r->pos = r->from;
     if (r->opened > r->pos) give(r, r->opened);
-    if (r->single) give(r, r->opened + 1);
+    if (object) give(r, r->opened + 1);
     r->scan = r->pos;
 }
 

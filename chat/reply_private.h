@@ -43,6 +43,7 @@ struct reply {
     enum { IN_CONTENT, IN_REASONING, IN_CALL, IN_TRIAL } mode;
     bool begun;                 /* some text, reasoning or call came */
     bool said;                  /* content that is not white space came */
+    bool thought;               /* the newest text was reasoning, of the block that is open */
     bool skip_blank;            /* white space is dropped until text comes */
     size_t immune;              /* openers before this byte are text: a call broke here */
     size_t probed;              /* length of the held text when it was last tried as a call */
