@@ -337,7 +337,7 @@ static luce_status start_daemon(struct http *h, luce_error *err)
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_BYTES,
         MHD_OPTION_CONNECTION_MEMORY_INCREMENT, (size_t)4096, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)STALL_SECONDS,
         MHD_OPTION_CONNECTION_LIMIT, raise_limit(), MHD_OPTION_LISTEN_BACKLOG_SIZE, 1024u,
-        MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+        MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
     int why = errno;
     freeaddrinfo(found);
     if (h->daemon) return LUCE_OK;

@@ -41,6 +41,14 @@ class RealModel(unittest.TestCase):
         self.assertEqual(p.wait(10), 0)
         p.stderr.close()
 
+    def test_a_port_belongs_to_one_server(self):
+        p, port = self.start()
+        second = subprocess.run([os.path.join(BUILD, "luce"), "serve", MODEL, "--port", str(port), "-c", "1024"],
+                                stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual(second.returncode, 1)
+        self.assertIn(f"cannot listen on 127.0.0.1 port {port}", second.stderr)
+        self.stop(p)
+
     def test_many_at_once_equal_each_alone(self):
         p, port = self.start("--max-concurrency", "6")
         alone = [self.ask(port, q) for q in PROMPTS]
