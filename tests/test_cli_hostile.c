@@ -195,6 +195,7 @@ TEST(cli_check_refuses_what_a_run_would)
         { { .tensor = "output_norm.weight", .spoil = true }, "tensor 'output_norm.weight' holds", "non-finite" },
         { { .tensor = "output.weight", .spoil = true }, "tensor 'output.weight' holds", "non-finite" },
         { { .tensor = "blk.0.ffn_gate.weight", .spoil = true }, "first in row ", "non-finite" },
+        { { .tensor = "blk.0.attn_norm.weight", .spoil = true }, "first in row ", "non-finite" },
     };
     struct buf out = { 0 }, err = { 0 };
     if (!tiny_model()) return;

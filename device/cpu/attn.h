@@ -277,7 +277,7 @@ static void K(attn_tile)(const struct attn_unit *u, struct attn_work *w, int t)
 /* all = all and the split's result, in this order. */
 INLINE void fold(float *all_top, float *all_sum, float *all, float top, float sum, const float *acc, int dim)
 {
-    if (top == LOWEST) return;          /* sees nothing there: not even the sign of a zero changes */
+    if (top == LOWEST && sum == 0.0f) return;   /* sees nothing there: not even the sign of a zero changes */
     float m = top > *all_top || top != top ? top : *all_top;
     float a = exp_f32(*all_top - m), b = exp_f32(top - m);
     *all_top = m;
