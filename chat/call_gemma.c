@@ -11,8 +11,9 @@ enum { G_CALL, G_NAME, G_VALUE, G_KEY, G_COLON, G_STRING, G_JSON_STRING, G_AFTER
 /* `call:NAME{` or `call:NAMESPACE:NAME{`. */
 static enum verdict read_name(struct reply *r, bool end)
 {
-    const char *p = r->in.data + r->at, *brace = memchr(p, '{', r->in.len - r->at);
-    if (!brace) return r->in.len - r->at > 2 * NAME_MAX_BYTES || end ? V_BROKEN : V_MORE;
+    size_t left = r->in.len - r->at, most = 2 * NAME_MAX_BYTES;
+    const char *p = r->in.data + r->at, *brace = memchr(p, '{', left < most ? left : most);
+    if (!brace) return left >= most || end ? V_BROKEN : V_MORE;
     size_t len = (size_t)(brace - p), from = 0;
     for (size_t i = 0; i < len; i++)
         if (p[i] == ':') from = i + 1;
@@ -92,9 +93,9 @@ static enum verdict read_key(struct reply *r)
     if (r->in.data[r->at] == '}') return close_container(r);
     const char *p = r->in.data + r->at;
     size_t left = r->in.len - r->at, len = 0, from = 0;
-    while (len < left && p[len] != ':' && !strchr("{}[],\n", p[len])) len++;
-    if (len == left) return left > 2 * NAME_MAX_BYTES ? V_BROKEN : V_MORE;
-    if (p[len] != ':') return V_BROKEN;
+    while (len < left && len < 2 * NAME_MAX_BYTES && p[len] != ':' && !strchr("{}[],\n", p[len])) len++;
+    if (len == left && len < 2 * NAME_MAX_BYTES) return V_MORE;
+    if (len == 2 * NAME_MAX_BYTES || p[len] != ':') return V_BROKEN;
     size_t to = len;
     while (to > 0 && is_space(p[to - 1])) to--;
     if (to >= 2 * QUOTE_BYTES && !memcmp(p, QUOTE, QUOTE_BYTES) && !memcmp(p + to - QUOTE_BYTES, QUOTE, QUOTE_BYTES))

@@ -211,9 +211,10 @@ enum verdict read_llama_call(struct reply *r, bool end)
     if (r->at == r->in.len && r->state == AT_OPEN) return V_MORE;
     if (r->state != AT_OPEN || r->in.data[r->at] == '{') return read_json_call(r, end);
     const char *p = r->in.data + r->at;
-    const char *call = memmem(p, r->in.len - r->at, ".call(", 6);
-    size_t left = r->in.len - r->at;
-    if (!call) return left > NAME_MAX_BYTES || memchr(p, '\n', left) ? V_BROKEN : V_MORE;
+    size_t left = r->in.len - r->at, most = NAME_MAX_BYTES + 6;
+    const char *call = memmem(p, left < most ? left : most, ".call(", 6);
+    if (!call) return left >= most || memchr(p, '\n', left) ? V_BROKEN : V_MORE;
+    if (memchr(p, '\n', (size_t)(call - p))) return V_BROKEN;
     struct str name = { p, (size_t)(call - p) };
     size_t at = r->at + name.len + 6;
     buf_clear(&r->args);
@@ -222,8 +223,9 @@ enum verdict read_llama_call(struct reply *r, bool end)
         while (at < r->in.len && (is_space(r->in.data[at]) || (n && r->in.data[at] == ','))) at++;
         if (at == r->in.len) return V_MORE;
         if (r->in.data[at] == ')') break;
-        const char *equal = memchr(r->in.data + at, '=', r->in.len - at);
-        if (!equal) return r->in.len - at > NAME_MAX_BYTES ? V_BROKEN : V_MORE;
+        size_t rest = r->in.len - at;
+        const char *equal = memchr(r->in.data + at, '=', rest < NAME_MAX_BYTES ? rest : NAME_MAX_BYTES);
+        if (!equal) return rest >= NAME_MAX_BYTES ? V_BROKEN : V_MORE;
         size_t key = (size_t)(equal - (r->in.data + at));
         if (n) buf_add_text(&r->args, ", ");
         buf_add_char(&r->args, '"');
@@ -269,9 +271,9 @@ static enum verdict read_named(struct reply *r, bool end)
         if (!id && !args && p[at] != '{') return V_BROKEN;
         struct str name = { p + r->at, len }, call_id = { "", 0 };
         if (id) {
-            size_t from = at + 9;
-            const char *next = memchr(p + from, '[', r->in.len - from);
-            if (!next) return r->in.len - from > NAME_MAX_BYTES ? V_BROKEN : V_MORE;
+            size_t from = at + 9, rest = r->in.len - from;
+            const char *next = memchr(p + from, '[', rest < NAME_MAX_BYTES ? rest : NAME_MAX_BYTES);
+            if (!next) return rest >= NAME_MAX_BYTES ? V_BROKEN : V_MORE;
             call_id = (struct str){ p + from, (size_t)(next - (p + from)) };
             at = (size_t)(next - p);
             args = mark_at(r, at, "[ARGS]", end);

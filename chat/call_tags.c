@@ -139,7 +139,7 @@ static int value_is_left_open(const struct reply *r, size_t at, bool end)
     if (key == 1) {
         size_t from = at + strlen(f->key_open);
         const char *stop = memmem(r->in.data + from, r->in.len - from, f->key_close, strlen(f->key_close));
-        if (!stop) return r->in.len - from > NAME_MAX_BYTES || end ? 0 : -1;
+        if (!stop) return r->in.len - from >= NAME_MAX_BYTES + strlen(f->key_close) || end ? 0 : -1;
         char name[NAME_MAX_BYTES + 1];
         size_t len = (size_t)(stop - (r->in.data + from));
         if (len > NAME_MAX_BYTES) return 0;
@@ -214,7 +214,7 @@ static enum verdict read_key(struct reply *r, bool end)
 {
     const struct tag_form *f = r->p.dialect->tags;
     const char *p = r->in.data + r->at, *stop = memmem(p, r->in.len - r->at, f->key_close, strlen(f->key_close));
-    if (!stop) return r->in.len - r->at > 2 * NAME_MAX_BYTES ? V_BROKEN : V_MORE;
+    if (!stop) return r->in.len - r->at >= 2 * NAME_MAX_BYTES + strlen(f->key_close) ? V_BROKEN : V_MORE;
     size_t len = (size_t)(stop - p);
     if (len == 0 || len > 2 * NAME_MAX_BYTES || memchr(p, '\n', len)) return V_BROKEN;
     buf_clear(&r->key);
@@ -233,7 +233,7 @@ static enum verdict read_name(struct reply *r, bool end)
     size_t left = r->in.len - r->at, len = 0;
     if (f->name_close) {
         const char *stop = memmem(p, left, f->name_close, strlen(f->name_close));
-        if (!stop) return left > NAME_MAX_BYTES ? V_BROKEN : V_MORE;
+        if (!stop) return left >= NAME_MAX_BYTES + strlen(f->name_close) ? V_BROKEN : V_MORE;
         len = (size_t)(stop - p);
     } else {
         while (len < left && !is_space(p[len]) && p[len] != '<') len++;
