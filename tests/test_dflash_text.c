@@ -220,14 +220,14 @@ TEST(dflash_sessions_reuse_and_guess_in_every_turn)
     luce_model *m = open_model(drafters[1], 2, 15, 8);
     luce_session *s[2] = { NULL, NULL };
     size_t accepted[4] = { 0 };
-    make_prompts();
+    trained_prompts(1);
     for (int i = 0; m && i < 2; i++) CHECK_OK(luce_session_open(&s[i], m, &err), err);
     for (int turn = 0; m && turn < 4; turn++) {
         luce_result r[2];
         size_t n;
         for (int i = 0; i < 2; i++) {
-            luce_request q = { .tokens = prompts[turn], .n_tokens = 10, .max_tokens = 30, .draft = i ? -1 : 15 };
-            if (lengths[turn] < 10) q.n_tokens = (size_t)lengths[turn];
+            luce_request q = { .tokens = prompts[turn], .n_tokens = (size_t)lengths[turn], .max_tokens = 30,
+                               .draft = i ? -1 : 15 };
             CHECK_OK(luce_session_generate(s[i], &q, &r[i], &err), err);
             luce_session_tokens(s[i], &n);
             if (turn == 2) luce_session_rewind(s[i], n - 9);
