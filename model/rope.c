@@ -27,6 +27,25 @@ struct rope_keys {
     float ext, yarn_attn_factor, beta_fast, beta_slow, log_multiplier;
 };
 
+/* Scaling that a model may ask for: far beyond any that is published, near enough to keep angles and
+ * scores finite. */
+static const float LEAST_SCALE = 1e-3f, MOST_SCALE = 1e6f;
+
+static bool is_scale(double x)
+{
+    return x >= LEAST_SCALE && x <= MOST_SCALE;
+}
+
+/* A factor that may be absent (0). */
+static luce_status read_factor(const struct model *m, const struct gguf *g, const char *suffix, float absent,
+                               float *out, luce_error *err)
+{
+    luce_status st = decoder_float(m, g, suffix, absent, -INFINITY, out, err);
+    if (st || *out == 0 || is_scale(*out)) return st;
+    return fail(err, LUCE_E_FORMAT, "%s: %s.%s is %g; expected %g to %g", gguf_path(g), m->family->arch, suffix, *out,
+                LEAST_SCALE, MOST_SCALE);
+}
+
 static luce_status read_scaling(const struct model *m, const struct gguf *g, struct rope_keys *k,
                                 luce_error *err)
 {
@@ -34,8 +53,8 @@ static luce_status read_scaling(const struct model *m, const struct gguf *g, str
     struct str type;
     luce_status st;
     float old_factor;
-    if ((st = decoder_float(m, g, "rope.scale_linear", 0, -1, &old_factor, err))) return st;
-    if ((st = decoder_float(m, g, "rope.scaling.factor", old_factor, -1, &k->factor, err))) return st;
+    if ((st = read_factor(m, g, "rope.scale_linear", 0, &old_factor, err))) return st;
+    if ((st = read_factor(m, g, "rope.scaling.factor", old_factor, &k->factor, err))) return st;
     snprintf(key, sizeof key, "%s.rope.scaling.type", m->family->arch);
     if ((st = gguf_text(g, key, str_of(k->factor > 0 ? "linear" : "none"), &type, err))) return st;
     if (str_is(type, "default")) type = str_of("none");         /* as checkpoints say it */
@@ -52,12 +71,12 @@ static luce_status read_keys(const struct model *m, const struct gguf *g, struct
 {
     luce_status st;
     if ((st = read_scaling(m, g, k, err))) return st;
-    if ((st = decoder_float(m, g, "rope.scaling.attn_factor", 0, -1, &k->attn_factor, err))) return st;
+    if ((st = read_factor(m, g, "rope.scaling.attn_factor", 0, &k->attn_factor, err))) return st;
     if ((st = decoder_count(m, g, "rope.scaling.original_context_length", m->c.context, 1, INT32_MAX,
                             &k->original_context, err))) return st;
     if ((st = decoder_float(m, g, "rope.scaling.yarn_ext_factor", 1, -1, &k->ext, err))) return st;
-    if ((st = decoder_float(m, g, "rope.scaling.yarn_attn_factor", 1, 0, &k->yarn_attn_factor, err)))
-        return st;
+    if ((st = read_factor(m, g, "rope.scaling.yarn_attn_factor", 1, &k->yarn_attn_factor, err))) return st;
+    if (k->yarn_attn_factor == 0) k->yarn_attn_factor = 1;
     if ((st = decoder_float(m, g, "rope.scaling.yarn_beta_fast", 32, 0, &k->beta_fast, err))) return st;
     if ((st = decoder_float(m, g, "rope.scaling.yarn_beta_slow", 1, 0, &k->beta_slow, err))) return st;
     return decoder_float(m, g, "rope.scaling.yarn_log_multiplier", 0, -1, &k->log_multiplier, err);
@@ -135,9 +154,9 @@ static luce_status read_factors(struct model *m, const struct gguf *g, const cha
     if (!copy) return fail(err, LUCE_E_NOMEM, "%s: out of memory for %s", gguf_path(g), name);
     memcpy(copy, values, (size_t)n * sizeof(float));
     for (int i = 0; i < n; i++)
-        if (!(copy[i] > 0) || !isfinite(copy[i]))
-            return fail(err, LUCE_E_FORMAT, "%s: tensor '%s' holds %g at %d; rope factors are positive",
-                        gguf_path(g), name, copy[i], i);
+        if (!is_scale(copy[i]))
+            return fail(err, LUCE_E_FORMAT, "%s: tensor '%s' holds %g at %d; rope factors are %g to %g", gguf_path(g),
+                        name, copy[i], i, LEAST_SCALE, MOST_SCALE);
     *out = copy;
     return LUCE_OK;
 }

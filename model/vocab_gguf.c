@@ -2,6 +2,7 @@
 #include "model/vocab_gguf.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 #include "base/arena.h"
 #include "base/log.h"
@@ -101,7 +102,12 @@ static luce_status read_scores(struct reading *r, struct vocab_source *s)
     if ((st = expect_count(r, key, k->count, s->n_tokens))) return st;
     float *scores = arena_array(&r->arena, k->count, sizeof *scores);
     if (!scores) return out_of_memory(r, key);
-    for (uint64_t i = 0; i < k->count; i++) scores[i] = (float)gguf_float_at(k, i);
+    for (uint64_t i = 0; i < k->count; i++) {
+        scores[i] = (float)gguf_float_at(k, i);
+        if (isnan(scores[i]))
+            return fail(r->err, LUCE_E_FORMAT, "%s: %s holds NaN for token %" PRIu64 "; scores must be numbers",
+                        gguf_path(r->g), key, i);
+    }
     s->scores = scores;
     return LUCE_OK;
 }

@@ -1,5 +1,7 @@
 /* tests/test_vocab_gguf.c - the tokenizer keys of a GGUF become a vocabulary, or an error that names
  * the key. */
+#include <math.h>
+
 #include "gguf/writer.h"
 #include "model/vocab_gguf.h"
 #include "tests/test.h"
@@ -78,6 +80,12 @@ static void scores_are_ints(struct gguf_writer *w)
     gguf_add_array(w, "tokenizer.ggml.scores", GGUF_I32, scores, 4);
 }
 
+static void scores_are_nan(struct gguf_writer *w)
+{
+    float scores[] = { 0, 1, NAN, 0 };
+    gguf_add_array(w, "tokenizer.ggml.scores", GGUF_F32, scores, 4);
+}
+
 static void many_scores(struct gguf_writer *w)
 {
     float scores[5] = { 0 };
@@ -97,6 +105,7 @@ static const struct {
     { { true, false, false, 0 }, eos_is_far, "eos_token_id is 4" },
     { { true, false, false, 0 }, few_kinds, "token_type has 2 entries, tokenizer.ggml.tokens has 4" },
     { { true, false, false, 0 }, scores_are_ints, "tokenizer.ggml.scores is" },
+    { { true, false, false, 0 }, scores_are_nan, "tokenizer.ggml.scores holds NaN for token 2" },
     { { true, false, false, 0 }, many_scores, "scores has 5 entries, tokenizer.ggml.tokens has 4" },
 };
 
