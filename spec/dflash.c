@@ -1,11 +1,6 @@
 /* spec/dflash.c - DFlash and DFlash2 as drafters (model/dflash.h). The outputs of some layers of the target,
  * for every position of a text, go into the drafter's own cache; a guess is one pass over a block that sees
- * them. Each text has a sequence there, by the target's slot.
- *
- * Features come with every step of the target. They wait in host memory, and go through the drafter's wide
- * pass together: when a guess is wanted, or when there is no more room. Where a text begins with what another
- * slot has held (a prefix of the cache), the drafter's pages of it are shared as the target's are. Positions
- * whose features nobody has kept are left out: the block sees less, and guesses worse. */
+ * them. Each text has a sequence there (spec/follow.h), filled by the drafter's wide pass. */
 #include <math.h>
 #include <string.h>
 
@@ -13,28 +8,16 @@
 #include "model/dflash.h"
 #include "model/vocab_gguf.h"
 #include "spec/ddtree.h"
-#include "spec/drafter.h"
+#include "spec/follow.h"
 #include "spec/guesses.h"
 
-enum {
-    WAITING = 64,                   /* features of a text that wait, at most */
-    BRANCHES = 8,                   /* tokens of a depth in a tree that is no chain */
-};
-
-struct follower {                   /* of one slot of the target */
-    struct seq *seq;                /* NULL until its first use */
-    int32_t *ids;                   /* [context] the text whose features it has, from its start */
-    float *waiting;                 /* [WAITING][feature] of the last n_waiting of them */
-    int n_waiting;
-    int end;                        /* features reach to this position */
-};
+enum { BRANCHES = 8 };              /* tokens of a depth in a tree that is no chain */
 
 struct drafter_state {
-    struct runner *target, *runner;
+    struct runner *runner;
     const struct vocab *vocab;      /* of the target; NULL: it has ids only */
     const struct dflash *d;
-    int embd, context, n_slots;
-    struct follower *slot;
+    struct followers texts;
     float *logits;                  /* of one row */
     float *code;                    /* [NARROW_ROWS][rank] e of each depth, then one row of P and of S */
     struct candidates depth[NARROW_ROWS];   /* of the text whose tree is being built, by depth */
@@ -43,13 +26,8 @@ struct drafter_state {
 static void close_dflash(struct drafter_state *s)
 {
     if (!s) return;
-    for (int i = 0; s->slot && i < s->n_slots; i++) {
-        seq_close(s->slot[i].seq);
-        mem_free(s->slot[i].ids);
-        mem_free(s->slot[i].waiting);
-    }
+    followers_close(&s->texts);
     runner_close(s->runner);
-    mem_free(s->slot);
     mem_free(s->logits);
     mem_free(s->code);
     mem_free(s);
@@ -96,53 +74,29 @@ static luce_status prepare(const struct drafter_env *env, bool second, struct re
 
 static luce_status load(struct drafter_state *s, struct model *m, luce_error *err)
 {
+    struct followers *fs = &s->texts;
     s->d = dflash_of(m);
-    s->embd = m->c.embd;
+    fs->n_taps = s->d->n_taps;
+    fs->embd = m->c.embd;
     size_t codes = (NARROW_ROWS + 2) * (size_t)s->d->rank;
     /* Room for a block behind the last position. */
-    struct load_params p = { .device = runner_device(s->target), .context = s->context + NARROW_ROWS,
-                             .n_slots = s->n_slots, .chunk = WAITING };
+    struct load_params p = { .device = runner_device(fs->target), .context = fs->context + NARROW_ROWS,
+                             .n_slots = fs->n_slots, .chunk = FOLLOW_WAITING };
     luce_status st = runner_open(&s->runner, m, &p, err);
+    fs->runner = s->runner;
+    if (!st) st = followers_open(fs, err);
     if (st) return st;
-    s->slot = mem_array((size_t)s->n_slots, sizeof *s->slot);
     s->logits = mem_array((size_t)m->c.vocab, sizeof *s->logits);
     if (codes) s->code = mem_array(codes, sizeof *s->code);
-    if (s->slot && s->logits && (!codes || s->code)) return LUCE_OK;
+    if (s->logits && (!codes || s->code)) return LUCE_OK;
     return fail(err, LUCE_E_NOMEM, "out of memory for the drafter");
 }
 
-static luce_status open_dflash(struct drafter_state **out, const struct drafter_env *env, bool second, luce_error *err)
-{
-    struct model *m = NULL;
-    *out = NULL;
-    struct drafter_state *s = mem_zero(sizeof *s);
-    if (!s) return fail(err, LUCE_E_NOMEM, "out of memory for the drafter");
-    s->target = env->target;
-    s->vocab = env->vocab;
-    s->context = cache_max_positions(runner_cache(env->target));
-    s->n_slots = cache_slots(runner_cache(env->target));
-    luce_status st = open_checked(&m, env, second, err);
-    if (!st) st = load(s, m, err);
-    if (st) close_dflash(s);
-    else *out = s;
-    return st;
-}
-
-static int block_of(const struct drafter_state *s)
-{
-    return s->d->block;
-}
-
 /* ---- features ------------------------------------------------------------------------------------ */
-static size_t feature_size(const struct drafter_state *s)
-{
-    return (size_t)s->d->n_taps * (size_t)s->embd;
-}
-
 /* What waits of these texts goes through the drafter, in one step. */
 static luce_status feed(struct drafter_state *s, struct follower *const *f, int n, luce_error *err)
 {
-    static const int32_t no_token[WAITING];
+    static const int32_t no_token[FOLLOW_WAITING];
     int rows = 0, row[STEP_SEQS];
     luce_status st = LUCE_OK;
     runner_begin(s->runner, STEP_WIDE);
@@ -161,6 +115,12 @@ static luce_status feed(struct drafter_state *s, struct follower *const *f, int 
     return st;
 }
 
+static luce_status feed_one(struct drafter_state *s, struct follower *f, const int32_t *ids, luce_error *err)
+{
+    (void)ids;
+    return feed(s, &f, 1, err);
+}
+
 /* The same in as many steps as the rows take. */
 static luce_status feed_all(struct drafter_state *s, struct draft *const *drafts, int n, luce_error *err)
 {
@@ -169,8 +129,8 @@ static luce_status feed_all(struct drafter_state *s, struct draft *const *drafts
         struct follower *some[STEP_SEQS];
         int rows = 0;
         for (to = from; to < n; to++) {
-            struct follower *f = &s->slot[drafts[to]->slot];
-            if (to > from && rows + f->n_waiting > WAITING) break;
+            struct follower *f = &s->texts.slot[drafts[to]->slot];
+            if (to > from && rows + f->n_waiting > FOLLOW_WAITING) break;
             rows += f->n_waiting;
             some[to - from] = f;
         }
@@ -179,89 +139,32 @@ static luce_status feed_all(struct drafter_state *s, struct draft *const *drafts
     return st;
 }
 
-/* Forgets what lies behind the first n positions. */
-static void forget(struct follower *f, int n)
+/* ---- opening ------------------------------------------------------------------------------------- */
+static luce_status open_dflash(struct drafter_state **out, const struct drafter_env *env, bool second, luce_error *err)
 {
-    int origin = seq_origin(f->seq), held = f->end - f->n_waiting;
-    if (n >= f->end) return;
-    f->n_waiting = n > held ? n - held : 0;
-    f->end = n;
-    if (n >= held) return;
-    int kept = n > origin ? seq_truncate(f->seq, n - origin) : seq_truncate(f->seq, 0);
-    f->end = kept ? origin + kept : 0;          /* a window may have moved on: nothing is left */
-    if (kept == 0) seq_set_origin(f->seq, 0);
-}
-
-static int same_text(const int32_t *a, const int32_t *b, int n)
-{
-    int same = 0;
-    while (same < n && a[same] == b[same]) same++;
-    return same;
-}
-
-/* A text that another slot has, as far as whole pages go. */
-static luce_status adopt(struct drafter_state *s, struct follower *f, const int32_t *ids, int n, luce_error *err)
-{
-    struct follower *best = NULL;
-    int most = f->end;
-    for (int i = 0; i < s->n_slots; i++) {
-        struct follower *o = &s->slot[i];
-        if (o == f || !o->seq || seq_origin(o->seq)) continue;
-        int end = o->end - o->n_waiting, same = same_text(o->ids, ids, end < n ? end : n) / PAGE * PAGE;
-        if (same > most) most = same, best = o;
-    }
-    if (!best) return LUCE_OK;
-    seq_close(f->seq);
-    f->seq = NULL;
-    luce_status st = seq_open(&f->seq, runner_cache(s->runner), err);
-    f->n_waiting = f->end = 0;
-    if (!st && !seq_share(f->seq, best->seq, most, NULL)) f->end = most;    /* a window may have moved on */
-    if (!st) memcpy(f->ids, ids, (size_t)f->end * sizeof *ids);
+    struct model *m = NULL;
+    *out = NULL;
+    struct drafter_state *s = mem_zero(sizeof *s);
+    if (!s) return fail(err, LUCE_E_NOMEM, "out of memory for the drafter");
+    s->vocab = env->vocab;
+    s->texts = (struct followers){ .target = env->target, .state = s, .feed = feed_one,
+                                   .context = cache_max_positions(runner_cache(env->target)),
+                                   .n_slots = cache_slots(runner_cache(env->target)) };
+    luce_status st = open_checked(&m, env, second, err);
+    if (!st) st = load(s, m, err);
+    if (st) close_dflash(s);
+    else *out = s;
     return st;
 }
 
-/* The follower holds features of this text and none at or behind position `at`. */
-static luce_status follow(struct drafter_state *s, struct follower *f, const int32_t *ids, int at, luce_error *err)
+static int block_of(const struct drafter_state *s)
 {
-    luce_status st = LUCE_OK;
-    if (!f->ids) f->ids = mem_array((size_t)s->context, sizeof *f->ids);
-    if (!f->waiting) f->waiting = mem_array(WAITING * feature_size(s), sizeof *f->waiting);
-    if (!f->ids || !f->waiting) return fail(err, LUCE_E_NOMEM, "out of memory for the features of a text");
-    if (!f->seq) st = seq_open(&f->seq, runner_cache(s->runner), err);
-    if (st) return st;
-    forget(f, same_text(f->ids, ids, f->end < at ? f->end : at));
-    return f->end < at ? adopt(s, f, ids, at, err) : LUCE_OK;
-}
-
-/* Copies the target's outputs of one row to the end of what waits. */
-static luce_status take_row(struct drafter_state *s, struct follower *f, int row, luce_error *err)
-{
-    const struct record *r = runner_record(s->target);
-    float *to = f->waiting + (size_t)f->n_waiting * feature_size(s);
-    luce_status st = LUCE_OK;
-    for (int i = 0; i < s->d->n_taps && !st; i++)
-        st = runner_read(s->target, r->taps[i], row, 1, to + (size_t)i * (size_t)s->embd, err);
-    if (!st) f->n_waiting++;
-    return st;
+    return s->d->block;
 }
 
 static luce_status observe(struct drafter_state *s, const struct observed *o, luce_error *err)
 {
-    struct follower *f = &s->slot[o->slot];
-    luce_status st = follow(s, f, o->ids, o->at, err);
-    if (st) return st;
-    if (f->end < o->at) {                   /* what lies between is lost: the text begins here */
-        forget(f, 0);
-        seq_set_origin(f->seq, o->at);
-        memcpy(f->ids, o->ids, (size_t)o->at * sizeof *f->ids);
-        f->end = o->at;
-    }
-    for (int i = 0; i < o->n && !st; i++) {
-        if (f->n_waiting == WAITING) st = feed(s, &f, 1, err);
-        if (!st) st = take_row(s, f, o->first_row + (o->path ? o->path[i] : i), err);
-        if (!st) f->ids[f->end++] = o->ids[o->at + i];
-    }
-    return st;
+    return follow_observe(&s->texts, o, err);
 }
 
 /* ---- guesses ------------------------------------------------------------------------------------- */
@@ -344,7 +247,7 @@ static luce_status run_blocks(struct drafter_state *s, struct draft *const *draf
     for (int i = 0; i < NARROW_ROWS; i++) tokens[i] = s->d->mask;
     for (*to = from; *to < n && !st; ++*to) {
         struct draft *d = drafts[*to];
-        struct seq *seq = s->slot[d->slot].seq;
+        struct seq *seq = s->texts.slot[d->slot].seq;
         if (rows + d->block > NARROW_ROWS) break;
         tokens[0] = d->ids[d->n_ids - 1];
         int origin = seq_origin(seq);           /* of the features; a gap may lie before the block */
@@ -366,7 +269,7 @@ static luce_status propose(struct drafter_state *s, struct draft *const *drafts,
 {
     luce_status st = LUCE_OK;
     for (int i = 0; i < n && !st; i++)
-        st = follow(s, &s->slot[drafts[i]->slot], drafts[i]->ids, drafts[i]->n_ids - 1, err);
+        st = follow(&s->texts, drafts[i]->slot, drafts[i]->ids, drafts[i]->n_ids - 1, err);
     if (!st) st = feed_all(s, drafts, n, err);
     for (int from = 0, to = 0; from < n && !st; from = to) st = run_blocks(s, drafts, from, n, &to, err);
     return st;

@@ -1,0 +1,113 @@
+/* spec/follow.c - see follow.h. */
+#include "spec/follow.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+luce_status followers_open(struct followers *fs, luce_error *err)
+{
+    fs->slot = mem_array((size_t)fs->n_slots, sizeof *fs->slot);
+    return fs->slot ? LUCE_OK : fail(err, LUCE_E_NOMEM, "out of memory for the drafter");
+}
+
+void followers_close(struct followers *fs)
+{
+    for (int i = 0; fs->slot && i < fs->n_slots; i++) {
+        seq_close(fs->slot[i].seq);
+        mem_free(fs->slot[i].ids);
+        mem_free(fs->slot[i].waiting);
+    }
+    mem_free(fs->slot);
+    fs->slot = NULL;
+}
+
+size_t followers_feature(const struct followers *fs)
+{
+    return (size_t)fs->n_taps * (size_t)fs->embd;
+}
+
+/* Forgets what lies behind the first n positions. */
+static void forget(struct follower *f, int n)
+{
+    int origin = seq_origin(f->seq), held = f->end - f->n_waiting;
+    if (n >= f->end) return;
+    f->n_waiting = n > held ? n - held : 0;
+    f->end = n;
+    if (n >= held) return;
+    int kept = n > origin ? seq_truncate(f->seq, n - origin) : seq_truncate(f->seq, 0);
+    f->end = kept ? origin + kept : 0;          /* a window may have moved on: nothing is left */
+    if (kept == 0) seq_set_origin(f->seq, 0);
+}
+
+static int same_text(const int32_t *a, const int32_t *b, int n)
+{
+    int same = 0;
+    while (same < n && a[same] == b[same]) same++;
+    return same;
+}
+
+/* A text that another slot has, as far as whole pages go. */
+static luce_status adopt(struct followers *fs, struct follower *f, const int32_t *ids, int n, luce_error *err)
+{
+    struct follower *best = NULL;
+    int most = f->end;
+    for (int i = 0; i < fs->n_slots; i++) {
+        struct follower *o = &fs->slot[i];
+        if (o == f || !o->seq || seq_origin(o->seq)) continue;
+        int end = o->end - o->n_waiting, same = same_text(o->ids, ids, end < n ? end : n) / PAGE * PAGE;
+        if (same > most) most = same, best = o;
+    }
+    if (!best) return LUCE_OK;
+    seq_close(f->seq);
+    f->seq = NULL;
+    luce_status st = seq_open(&f->seq, runner_cache(fs->runner), err);
+    f->n_waiting = f->end = 0;
+    if (!st && !seq_share(f->seq, best->seq, most, NULL)) f->end = most;    /* a window may have moved on */
+    if (!st) memcpy(f->ids, ids, (size_t)f->end * sizeof *ids);
+    return st;
+}
+
+luce_status follow(struct followers *fs, int slot, const int32_t *ids, int at, luce_error *err)
+{
+    struct follower *f = &fs->slot[slot];
+    luce_status st = LUCE_OK;
+    if (!f->ids) f->ids = mem_array((size_t)fs->context, sizeof *f->ids);
+    if (!f->waiting) f->waiting = mem_array(FOLLOW_WAITING * followers_feature(fs), sizeof *f->waiting);
+    if (!f->ids || !f->waiting) return fail(err, LUCE_E_NOMEM, "out of memory for the features of a text");
+    if (!f->seq) st = seq_open(&f->seq, runner_cache(fs->runner), err);
+    if (st) return st;
+    forget(f, same_text(f->ids, ids, f->end < at ? f->end : at));
+    return f->end < at ? adopt(fs, f, ids, at, err) : LUCE_OK;
+}
+
+/* Copies the target's outputs of one row to the end of what waits. */
+static luce_status take_row(const struct followers *fs, struct follower *f, int row, luce_error *err)
+{
+    const struct record *r = runner_record(fs->target);
+    float *to = f->waiting + (size_t)f->n_waiting * followers_feature(fs);
+    luce_status st = LUCE_OK;
+    for (int i = 0; i < fs->n_taps && !st; i++)
+        st = runner_read(fs->target, r->taps[i], row, 1, to + (size_t)i * (size_t)fs->embd, err);
+    if (!st) f->n_waiting++;
+    return st;
+}
+
+luce_status follow_observe(struct followers *fs, const struct observed *o, luce_error *err)
+{
+    struct follower *f = &fs->slot[o->slot];
+    luce_status st = follow(fs, o->slot, o->ids, o->at, err);
+    if (st) return st;
+    if (f->end < o->at) {                   /* what lies between is lost: the text begins here */
+        forget(f, 0);
+        seq_set_origin(f->seq, o->at);
+        memcpy(f->ids, o->ids, (size_t)o->at * sizeof *f->ids);
+        f->end = o->at;
+    }
+    for (int i = 0; i < o->n && !st; i++) {
+        if (f->n_waiting == FOLLOW_WAITING) st = fs->feed(fs->state, f, o->ids, err);
+        if (!st) st = take_row(fs, f, o->first_row + (o->path ? o->path[i] : i), err);
+        if (!st) f->ids[f->end++] = o->ids[o->at + i];
+    }
+    return st;
+}

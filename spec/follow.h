@@ -1,0 +1,47 @@
+/* spec/follow.h - what drafters keep that read the target's own states: for each of the target's slots a sequence of
+ * the drafter, whose positions stand for those of the text.
+ *
+ * Features (the outputs of some layers of the target, side by side) come with every step of the target. They wait
+ * in host memory and go through the drafter together: when a guess is wanted, or when there is no more room. Where
+ * a text begins with what another slot has held (a prefix of the cache), the drafter's pages of it are shared as the
+ * target's are. Positions whose features nobody has kept are left out: the drafter sees less, and guesses worse.
+ * Threads: one owner, the drafter. */
+#ifndef LUCE_SPEC_FOLLOW_H
+#define LUCE_SPEC_FOLLOW_H
+
+#include "spec/drafter.h"
+
+enum { FOLLOW_WAITING = NARROW_ROWS };  /* features of a text that wait, at most */
+
+struct follower {                   /* of one slot of the target */
+    struct seq *seq;                /* of the drafter; NULL until its first use */
+    int32_t *ids;                   /* [context] the text whose features it has, from its start */
+    float *waiting;                 /* [FOLLOW_WAITING][feature] of the last n_waiting of them */
+    int n_waiting;
+    int end;                        /* features reach to this position */
+};
+
+/* Puts what waits of one text into the drafter's sequence; ids: the text, one token further than the features.
+ * n_waiting is 0 afterwards. */
+typedef luce_status (*follow_feed)(struct drafter_state *s, struct follower *f, const int32_t *ids, luce_error *err);
+
+struct followers {
+    struct runner *target, *runner;
+    int n_taps, embd, context, n_slots;
+    follow_feed feed;
+    struct drafter_state *state;    /* given to feed */
+    struct follower *slot;
+};
+
+/* All fields but `slot` are set; the runner may be. followers_close frees slots and sequences, before the runner is
+ * closed; it is fine on what was never opened. */
+luce_status followers_open(struct followers *fs, luce_error *err);
+void followers_close(struct followers *fs);
+/* Floats of a feature. */
+size_t followers_feature(const struct followers *fs);
+/* The follower of the slot holds features of this text and none at or behind position `at`; it may hold fewer. */
+luce_status follow(struct followers *fs, int slot, const int32_t *ids, int at, luce_error *err);
+/* What a step of the target has added to a text. */
+luce_status follow_observe(struct followers *fs, const struct observed *o, luce_error *err);
+
+#endif
