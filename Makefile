@@ -13,7 +13,7 @@ SANITIZER_FLAGS := -DLUCE_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBU
 configure = cmake -G Ninja -S . -B $(1) $(CMAKE_FLAGS)
 
 # Those of the server's tests that need no weights, for the sanitizers.
-SCRIPTED := test_api test_chat test_transport test_soak test_metrics
+SCRIPTED := test_api test_chat test_transport test_hostile test_soak test_metrics
 
 .PHONY: help setup needs configure build tests models test demo bench asan tsan fuzz format lint sdk soak \
         install device-check clean

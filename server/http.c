@@ -19,7 +19,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-enum { DRAINED_BYTES = 1 << 28, BLOCK_BYTES = 8 << 10, WORK_QUEUE = 4096 };
+enum { DRAINED_BYTES = 1 << 28, BLOCK_BYTES = 8 << 10, WORK_QUEUE = 4096, SMALL_BODY = 256 << 10 };
 
 bool connection_sleep(struct connection *c)
 {
@@ -94,7 +94,7 @@ static void free_text(void *data)
 
 static void add_headers(struct http *h, struct MHD_Response *r, const struct exchange *x)
 {
-    if (h->params->cors) {
+    if (h->params.cors) {
         MHD_add_response_header(r, "Access-Control-Allow-Origin", "*");
         MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
         MHD_add_response_header(r, "Access-Control-Allow-Headers", "*");
@@ -134,11 +134,19 @@ static enum MHD_Result send_reply(struct connection *c)
 }
 
 /* ---- the request ---------------------------------------------------------------------------------- */
+static void drop_body(struct connection *c)
+{
+    atomic_fetch_sub(&c->http->held, c->body.len);
+    buf_drop(&c->body);
+    c->exchange.body = (struct str){ 0 };
+}
+
 static void run_worker(void *arg)
 {
     struct http *h = arg;
     for (struct connection *c; (c = queue_pop(h->work));) {
-        h->params->handle(h->params->user, &c->exchange);
+        h->params.handle(h->params.user, &c->exchange);
+        drop_body(c);
         pthread_mutex_lock(&c->lock);
         c->state = HANDLED;
         wake(c);
@@ -172,40 +180,51 @@ static struct connection *connection_new(struct http *h, struct MHD_Connection *
     if (c->after) c->after->before = c;
     h->all = c;
     pthread_mutex_unlock(&h->lock);
+    socket_busy(h, m);
     return c;
 }
 
 static enum MHD_Result refuse(struct connection *c, int status, const char *text)
 {
-    c->http->params->refuse(c->http->params->user, &c->exchange, status, text);
+    c->http->params.refuse(c->http->params.user, &c->exchange, status, text);
     return send_reply(c);
 }
 
 /* The head is complete: what can be refused without the body. 0: go on. */
-static enum MHD_Result check_head(struct connection *c, bool *refused)
+static enum MHD_Result check_head(struct connection *c)
 {
     struct http *h = c->http;
     struct exchange *x = &c->exchange;
-    *refused = true;
     if (!strcmp(x->method, "OPTIONS")) {
         x->status = 204;
         x->type = NULL;
         return send_reply(c);
     }
-    int status = auth_check(h->params, c->mhd, x->path, &x->trusted);
+    int status;
+    const char *bad = head_check(c->mhd, &status);
+    if (bad) return refuse(c, status, bad);
+    status = auth_check(&h->params, c->mhd, x->path, &x->trusted);
     if (status) return refuse(c, status, "an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY");
     const char *length = MHD_lookup_connection_value(c->mhd, MHD_HEADER_KIND, "Content-Length");
     unsigned long long bytes = length ? strtoull(length, NULL, 10) : 0;
-    c->refused_body = bytes > h->params->body_bytes;        /* a client that sends does not listen: let it finish */
+    c->refused_body = bytes > h->params.body_bytes ? 413 : 0;   /* a client that sends does not listen: let it finish */
     if (bytes > DRAINED_BYTES && c->refused_body) return refuse(c, 413, "the body is larger than the server takes");
-    *refused = false;
     return MHD_YES;
 }
 
 static enum MHD_Result take_body(struct connection *c, const char *data, size_t *n)
 {
-    if (c->body.len + *n > c->http->params->body_bytes) c->refused_body = true;
-    if (!c->refused_body) buf_add(&c->body, data, *n);
+    struct http *h = c->http;
+    size_t bytes = c->body_seen += *n;
+    if (bytes > h->params.body_bytes) c->refused_body = 413;
+    else if (bytes > SMALL_BODY && atomic_load(&h->held) + *n > h->params.held_bytes) c->refused_body = 503;
+    if (c->refused_body) drop_body(c);
+    if (c->refused_body && bytes > DRAINED_BYTES + h->params.body_bytes) return MHD_NO;     /* it has no end */
+    if (!c->refused_body) {
+        size_t before = c->body.len;
+        buf_add(&c->body, data, *n);
+        atomic_fetch_add(&h->held, c->body.len - before);
+    }
     *n = 0;
     return MHD_YES;
 }
@@ -213,7 +232,8 @@ static enum MHD_Result take_body(struct connection *c, const char *data, size_t 
 static enum MHD_Result begin_work(struct connection *c)
 {
     struct http *h = c->http;
-    if (c->refused_body) return refuse(c, 413, "the body is larger than the server takes");
+    if (c->refused_body == 413) return refuse(c, 413, "the body is larger than the server takes");
+    if (c->refused_body) return refuse(c, c->refused_body, "too many large bodies at once");
     if (c->body.failed) return refuse(c, 503, "out of memory for the body");
     c->exchange.body = (struct str){ buf_text(&c->body), c->body.len };
     pthread_mutex_lock(&c->lock);
@@ -223,10 +243,11 @@ static enum MHD_Result begin_work(struct connection *c)
     MHD_suspend_connection(c->mhd);
     pthread_mutex_unlock(&c->lock);
     atomic_fetch_add(&h->busy, 1);
+    c->counted = true;
     watch_add(c);
     if (queue_try_push(h->work, c)) return MHD_YES;
     c->exchange.retry_later = true;
-    h->params->refuse(h->params->user, &c->exchange, 429, "too many requests at once");
+    h->params.refuse(h->params.user, &c->exchange, 429, "too many requests at once");
     c->state = HANDLED;
     http_wake(c);
     return MHD_YES;
@@ -256,9 +277,8 @@ static enum MHD_Result on_access(void *user, struct MHD_Connection *m, const cha
     (void)version;
     struct connection *c = *slot;
     if (!c) {
-        bool refused;
         *slot = c = connection_new(user, m, method, path);
-        return c ? check_head(c, &refused) : MHD_NO;
+        return c ? check_head(c) : MHD_NO;
     }
     if (c->state == READING && *n) return take_body(c, data, n);
     if (c->state == READING) return begin_work(c);
@@ -268,12 +288,12 @@ static enum MHD_Result on_access(void *user, struct MHD_Connection *m, const cha
 
 static void on_completed(void *user, struct MHD_Connection *m, void **slot, enum MHD_RequestTerminationCode how)
 {
-    (void)m;
     struct http *h = user;
     struct connection *c = *slot;
     if (!c) return;
     *slot = NULL;
     watch_remove(c);
+    socket_idle(h, m);
     struct exchange *x = &c->exchange;
     pthread_mutex_lock(&h->lock);           /* first of all: the watcher calls sources of those in the list */
     if (c->before) c->before->after = c->after;
@@ -286,9 +306,9 @@ static void on_completed(void *user, struct MHD_Connection *m, void **slot, enum
     }
     pthread_mutex_lock(&c->lock);           /* whoever resumed it may still hold it */
     pthread_mutex_unlock(&c->lock);
-    if (c->exchange.body.at) atomic_fetch_sub(&h->busy, 1);
+    if (c->counted) atomic_fetch_sub(&h->busy, 1);
     pthread_mutex_destroy(&c->lock);
-    buf_drop(&c->body);
+    drop_body(c);
     buf_drop(&c->out);
     buf_drop(&x->reply);
     mem_free(c->path);
@@ -305,18 +325,28 @@ static luce_status read_pem(char **out, const char *path, luce_error *err)
     return st;
 }
 
-static unsigned raise_limit(void)
+static int raise_limit(void)
 {
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files)) return 256;
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
-    return files.rlim_cur > 20000 ? 10000 : (unsigned)files.rlim_cur / 2;
+    return files.rlim_cur > 20000 ? 10000 : (int)files.rlim_cur / 2;
+}
+
+static void set_usual(struct http_params *p)
+{
+    int connections = raise_limit();
+    if (!p->connections) p->connections = connections;
+    if (!p->head_seconds) p->head_seconds = 60;
+    if (!p->body_seconds) p->body_seconds = 120;
+    if (!p->stall_seconds) p->stall_seconds = 30;
+    if (!p->held_bytes) p->held_bytes = 4 * p->body_bytes;
 }
 
 static luce_status start_daemon(struct http *h, luce_error *err)
 {
-    const struct http_params *p = h->params;
+    const struct http_params *p = &h->params;
     char port[16];
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV }, *found = NULL;
     struct buf text = { 0 };
@@ -335,8 +365,9 @@ static luce_status start_daemon(struct http *h, luce_error *err)
     h->daemon = MHD_start_daemon(
         flags, (uint16_t)p->port, NULL, NULL, on_access, h, MHD_OPTION_SOCK_ADDR, found->ai_addr,
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_BYTES,
-        MHD_OPTION_CONNECTION_MEMORY_INCREMENT, (size_t)4096, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)STALL_SECONDS,
-        MHD_OPTION_CONNECTION_LIMIT, raise_limit(), MHD_OPTION_LISTEN_BACKLOG_SIZE, 1024u,
+        MHD_OPTION_CONNECTION_MEMORY_INCREMENT, (size_t)4096, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)p->stall_seconds,
+        MHD_OPTION_NOTIFY_CONNECTION, socket_notify, h, MHD_OPTION_CONNECTION_LIMIT, (unsigned)p->connections,
+        MHD_OPTION_LISTEN_BACKLOG_SIZE, 1024u,
         MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
     int why = errno;
     freeaddrinfo(found);
@@ -350,7 +381,8 @@ luce_status http_open(struct http **out, const struct http_params *params, luce_
     *out = NULL;
     struct http *h = mem_zero(sizeof *h);
     if (!h) return fail(err, LUCE_E_NOMEM, "out of memory for the server");
-    h->params = params;
+    h->params = *params;
+    set_usual(&h->params);
     pthread_mutex_init(&h->lock, NULL);
     h->watch_fd = epoll_create1(EPOLL_CLOEXEC);
     h->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -51,6 +51,12 @@ struct http_params {
     int n_keys;
     size_t body_bytes;              /* most of a body */
     int keep_alive_ms;              /* most silence in a stream */
+    /* 0 means the usual. */
+    int connections;                /* most sockets; beyond 3/4 of them the oldest without a request are closed */
+    int head_seconds;               /* for the head of a request, from when the socket is free for one */
+    int body_seconds;               /* for the body */
+    int stall_seconds;              /* most without a byte, either way */
+    size_t held_bytes;              /* of all bodies together; small ones are taken beyond it, too */
     void (*handle)(void *user, struct exchange *x);
     /* Writes an error in the shape of the path's dialect. */
     void (*refuse)(void *user, struct exchange *x, int status, const char *text);

@@ -21,8 +21,8 @@ void watch_remove(struct connection *c)
 /* The lock of the list is held, so that c stays. */
 static void look_at(struct http *h, struct connection *c, uint64_t now)
 {
-    const struct http_params *p = h->params;
-    if (c->state == READING && now - c->started_ns > REQUEST_SECONDS * 1000000000ull) shutdown(c->fd, SHUT_RDWR);
+    const struct http_params *p = &h->params;
+    if (c->state == READING && now - c->started_ns > (uint64_t)p->body_seconds * 1000000000) shutdown(c->fd, SHUT_RDWR);
     if (c->state == REPLYING && c->exchange.source && !c->exchange.later &&
         connection_silent_ms(c, now) >= p->keep_alive_ms)
         http_wake(c);
@@ -60,6 +60,7 @@ void watch_run(void *arg)
         looked = now;
         pthread_mutex_lock(&h->lock);
         for (struct connection *c = h->all; c; c = c->after) look_at(h, c, now);
+        socket_look(h, now);
         pthread_mutex_unlock(&h->lock);
     }
 }

@@ -3,6 +3,7 @@ import http.client
 import json
 import os
 import signal
+import ssl
 import subprocess
 import tempfile
 import threading
@@ -21,6 +22,7 @@ def pieces(*texts):
 
 class Server:
     def __init__(self, scripts, **settings):
+        self.tls = ssl._create_unverified_context() if "cert" in settings else None
         self.folder = tempfile.TemporaryDirectory()
         path = os.path.join(self.folder.name, "scripts.json")
         with open(path, "w") as file:
@@ -56,6 +58,8 @@ class Server:
         return sum(int(fields[name].split()[0]) for name in ("RssAnon", "VmSwap"))
 
     def connect(self):
+        if self.tls:
+            return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=60, context=self.tls)
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
 
     def call(self, method, path, body=None, headers=None):

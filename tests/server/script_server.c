@@ -202,7 +202,13 @@ static luce_status serve(const char *path, const json_t *all, luce_error *err)
         .max_tokens = number(all, "max_tokens", 0), .engine = { .queue = (int)number(all, "queue", 32),
                                                                .gather_ms = (int)number(all, "gather_ms", 0) }, .top_p = 1,
         .http = { .host = "127.0.0.1", .cors = true, .keys = keys, .n_keys = n_keys, .body_bytes = 8 << 20,
-                  .keep_alive_ms = (int)number(all, "keep_alive_ms", 4000) } };
+                  .keep_alive_ms = (int)number(all, "keep_alive_ms", 4000),
+                  .cert = json_string_value(json_object_get(all, "cert")),
+                  .key = json_string_value(json_object_get(all, "key")),
+                  .connections = (int)number(all, "connections", 0), .head_seconds = (int)number(all, "head_seconds", 0),
+                  .body_seconds = (int)number(all, "body_seconds", 0),
+                  .stall_seconds = (int)number(all, "stall_seconds", 0),
+                  .held_bytes = (size_t)number(all, "held_bytes", 0) } };
     json_array_foreach(json_object_get(all, "effort"), i, key) if (i < EFFORTS) p.effort[i] = json_integer_value(key);
     luce_model_params model = { .path = path, .device = "cpu", .threads = 1, .chunk = 128,
                                 .sequences = (int)number(all, "sequences", 4),
