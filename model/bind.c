@@ -36,7 +36,7 @@ struct binder {
     struct model *m;
     const struct gguf *g;
     struct wanted *wanted;
-    int n;
+    int n, first;               /* first: number of layer 0 in names */
 };
 
 static uint64_t dim_of(const struct decoder *c, enum dim dim, int layer)
@@ -46,6 +46,7 @@ static uint64_t dim_of(const struct decoder *c, enum dim dim, int layer)
     switch (dim) {
     case DIM_NONE:  return 1;
     case DIM_EMBD:  return (uint64_t)c->embd;
+    case DIM_EMBD2: return 2 * (uint64_t)c->embd;
     case DIM_Q:     return (uint64_t)s->heads * hd;
     case DIM_KV:    return (uint64_t)s->kv_heads * hd;
     case DIM_QKV:   return (uint64_t)(s->heads + 2 * s->kv_heads) * hd;
@@ -115,7 +116,7 @@ static luce_status want(struct binder *b, const struct bind *d, void *fields, in
 {
     char name[96], text[96];
     if (layer < 0) snprintf(name, sizeof name, "%s", d->tensor);
-    else snprintf(name, sizeof name, "blk.%d.%s", layer, d->tensor);
+    else snprintf(name, sizeof name, "blk.%d.%s", b->first + layer, d->tensor);
     struct wanted w = {
         .bind = d, .field = (const struct weight **)(void *)((char *)fields + d->field), .layer = layer,
         .dim = { dim_of(&b->m->c, d->in, layer), dim_of(&b->m->c, d->out, layer),
@@ -187,12 +188,13 @@ static void fill_synthetic(const struct model *m, const struct wanted *s, struct
     w->host_bytes = format_bytes(format_find(w->type), w->dim[0]) * w->dim[1] * w->dim[2];
 }
 
-static luce_status fill(struct binder *b, luce_error *err)
+/* Makes the weights, with room for a few more. */
+static luce_status fill(struct binder *b, int more, luce_error *err)
 {
     struct model *m = b->m;
     luce_status st;
     qsort(b->wanted, (size_t)b->n, sizeof *b->wanted, by_data);
-    m->weights = arena_array(&m->arena, (size_t)b->n + (size_t)m->c.n_ropes, sizeof *m->weights);
+    m->weights = arena_array(&m->arena, (size_t)b->n + (size_t)more, sizeof *m->weights);
     if (!m->weights) return fail(err, LUCE_E_NOMEM, "%s: out of memory for the weights", gguf_path(b->g));
     for (int i = 0; i < b->n; i++) {
         const struct wanted *s = &b->wanted[i];
@@ -210,20 +212,27 @@ static luce_status fill(struct binder *b, luce_error *err)
         m->bytes += w->host_bytes;
         *s->field = w;
     }
+    return LUCE_OK;
+}
+
+static void finish(struct model *m)
+{
     for (int i = 0; i < m->c.n_ropes; i++) {
         struct weight *w = &m->weights[m->n_weights++];
         *w = *m->c.rope[i].freq;
         m->c.rope[i].freq = w;
     }
     if (!m->output) m->output = m->token_embd;
-    return LUCE_OK;
 }
 
 /* Counts the file's tensors that no tape uses and says so in one line. */
 static luce_status note_unused(struct binder *b, luce_error *err)
 {
     struct map used = { 0 };
-    char first[256] = "";
+    char first[256] = "", block[32];        /* of a block behind the layers, which is a drafter's */
+    int n_layers = b->m->c.n_layers;
+    bool has_block = n_layers < MODEL_MAX_LAYERS && b->m->c.layer[n_layers].heads;
+    size_t prefix = (size_t)snprintf(block, sizeof block, "blk.%d.", n_layers);
     size_t at = 0;
     bool ok = map_reserve(&used, (size_t)b->n + COUNT(other_tensors));
     for (int i = 0; ok && i < b->n; i++) ok = map_add(&used, str_of(b->wanted[i].name), 0, NULL) >= 0;
@@ -232,7 +241,7 @@ static luce_status note_unused(struct binder *b, luce_error *err)
     for (size_t i = 0; ok && i < gguf_n_tensors(b->g); i++) {
         const char *name = gguf_tensor_at(b->g, i)->name;
         uint64_t unused;
-        if (map_find(&used, str_of(name), &unused)) continue;
+        if (map_find(&used, str_of(name), &unused) || (has_block && !strncmp(name, block, prefix))) continue;
         if (b->m->n_unused++ < 4 && at < sizeof first)
             at += (size_t)snprintf(first + at, sizeof first - at, "%s%s", at ? ", " : "", name);
     }
@@ -257,8 +266,26 @@ luce_status bind_model(struct model *m, const struct gguf *g, luce_error *err)
     if (!st) st = want_all(&b, model_binds, COUNT(model_binds), m, -1, err);
     for (int l = 0; !st && l < n; l++)
         st = want_all(&b, f->binds, f->n_binds, (char *)m->layers + (size_t)l * f->layer_size, l, err);
-    if (!st) st = fill(&b, err);
+    if (!st) st = fill(&b, m->c.n_ropes, err);
+    if (!st) finish(m);
     if (!st && !m->synthetic) st = note_unused(&b, err);
+    mem_free(b.wanted);
+    return st;
+}
+
+luce_status bind_block(struct model *m, const struct gguf *g, int block, const struct bind *own, int n_own,
+                       void *fields, int more, luce_error *err)
+{
+    const struct family *f = m->family;
+    struct binder b = { .m = m, .g = g, .first = block };
+    m->layers = arena_alloc(&m->arena, f->layer_size);
+    b.wanted = mem_array((size_t)n_own + (size_t)f->n_binds, sizeof *b.wanted);
+    luce_status st = LUCE_OK;
+    if (!m->layers || !b.wanted)
+        st = fail(err, LUCE_E_NOMEM, "%s: out of memory for the tensor list", gguf_path(g));
+    if (!st) st = want_all(&b, own, n_own, fields, 0, err);
+    if (!st) st = want_all(&b, f->binds, f->n_binds, m->layers, 0, err);
+    if (!st) st = fill(&b, more, err);
     mem_free(b.wanted);
     return st;
 }

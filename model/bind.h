@@ -11,4 +11,9 @@ luce_status bind_model(struct model *m, const struct gguf *g, luce_error *err);
 /* Values of an optional f32 vector of exactly n elements, borrowed; NULL when absent. */
 luce_status bind_floats(const struct gguf *g, const char *name, int n, const float **out, luce_error *err);
 
+/* The same for one block behind the layers of a file: the family's layer (m->layers, one) and `own` rows, into
+ * `fields`; there is room for `more` weights. Frequencies and what lies outside the block are the caller's. */
+luce_status bind_block(struct model *m, const struct gguf *g, int block, const struct bind *own, int n_own,
+                       void *fields, int more, luce_error *err);
+
 #endif

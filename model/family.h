@@ -13,7 +13,7 @@
 enum { MODEL_MAX_LAYERS = 512, MODEL_MAX_TAPS = 16, MODEL_MAX_ROPES = 2 };
 
 enum dim {                      /* sizes that tensors are checked against */
-    DIM_NONE, DIM_EMBD, DIM_Q, DIM_KV, DIM_QKV, DIM_HEAD, DIM_FF, DIM_FF2, DIM_VOCAB,
+    DIM_NONE, DIM_EMBD, DIM_EMBD2, DIM_Q, DIM_KV, DIM_QKV, DIM_HEAD, DIM_FF, DIM_FF2, DIM_VOCAB,
     DIM_EXPERTS, DIM_EXPERT_FF, DIM_SHARED_FF,
     DIM_GATED_Q, DIM_GATED_QKV,         /* heads of q twice as wide: query and gate */
     DIM_CHANNELS, DIM_TAPS, DIM_VALUES, DIM_V_HEADS, DIM_V_DIM, DIM_GATES,      /* of decoder.state */
@@ -80,7 +80,7 @@ struct record;
 
 struct model {
     const struct family *family;
-    const struct gguf   *file;  /* borrowed; until the upload is done */
+    const struct gguf   *file;  /* borrowed; until the upload is done, with a block (mtp) as long as the model */
     struct gguf         *own;   /* the header of a synthetic model, which this model closes */
     struct buf           header;
     const struct synthetic_plan *synthetic;     /* NULL for a model from a file */
@@ -88,6 +88,7 @@ struct model {
     struct arena         arena;
     const struct weight *token_embd, *output_norm, *output;     /* output is token_embd when tied */
     void                *layers;            /* family's struct layer, n_layers of them */
+    const struct mtp    *mtp;               /* of a trailing block that is a model of its own (model/mtp.h) */
     struct weight       *weights;           /* all that the tapes use, in file order */
     int                  n_weights;
     struct kv_layout     kv;                /* formats not yet fixed */

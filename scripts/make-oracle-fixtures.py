@@ -110,7 +110,7 @@ def tensor_name(name, arch):
 def randomise(model, seed):
     """Values that show mistakes: no weight at its default, logits with spread."""
     g = torch.Generator().manual_seed(seed)
-    shifted = any(s in type(model).__name__ for s in ("Gemma", "Qwen3_5", "Qwen3Next"))
+    shifted = any(s in type(model).__name__ for s in ("Gemma", "Qwen3_5", "Qwen3Next", "NextToken"))
     with torch.no_grad():
         for name, p in model.named_parameters():
             noise = torch.randn(p.shape, generator=g)
@@ -399,6 +399,59 @@ def case_qwen35_equal():
     return hybrid(hf.Qwen3_5ForCausalLM, hf.Qwen3_5TextConfig, "qwen35", 2, tie_word_embeddings=True)
 
 
+def case_qwen35_mtp():
+    """With a block that predicts the token after the next."""
+    arch, cls, c, keys, extra, _ = hybrid(hf.Qwen3_5ForCausalLM, hf.Qwen3_5TextConfig, "qwen35", 4,
+                                          tie_word_embeddings=False)
+    keys.update({"qwen35.block_count": 5, "qwen35.nextn_predict_layers": 1})
+    return arch, cls, c, keys, extra, [2, 17, 40]
+
+
+class NextToken(torch.nn.Module):
+    """The published MTP block: an attention layer of the model over the joined embedding and hidden state."""
+
+    def __init__(self, cls, cfg):
+        super().__init__()
+        code = sys.modules[cls.__module__]
+        norm = lambda: code.Qwen3_5RMSNorm(cfg.hidden_size, eps=cfg.rms_norm_eps)
+        self.layer = code.Qwen3_5DecoderLayer(cfg, cfg.layer_types.index("full_attention"))
+        self.enorm, self.hnorm, self.shared_head_norm = norm(), norm(), norm()
+        self.eh_proj = torch.nn.Linear(2 * cfg.hidden_size, cfg.hidden_size, bias=False)
+
+    def tensors(self, index):
+        out = {}
+        for name, p in self.named_parameters():
+            n = (tensor_name(f"layers.{index}.{name[6:]}", "qwen35") if name.startswith("layer.")
+                 else f"blk.{index}.nextn.{name}")
+            out[n] = numbers(p) + np.float32(1 if n.endswith("norm.weight") else 0)
+        return out
+
+    def forward(self, model, tokens, hidden):
+        """tokens[i] follows the position whose hidden state, after the final norm, is hidden[i]."""
+        n = len(tokens)
+        both = torch.cat([self.enorm(model.model.embed_tokens(tokens)), self.hnorm(hidden)], dim=-1)[None]
+        at = torch.arange(1, n + 1)[None]
+        mask = torch.full((n, n), float("-inf"), dtype=hidden.dtype).triu(1)[None, None]
+        x = self.layer(self.eh_proj(both), model.model.rotary_emb(both, at[None].expand(3, 1, n)), attention_mask=mask)
+        out = self.shared_head_norm(x[0])
+        return model.lm_head(out), out
+
+
+def next_tokens(model, block, tokens, guesses):
+    """Logits of the block at every position, and of `guesses` further tokens that it draws from itself."""
+    with torch.no_grad(), exact(model), exact(block):
+        hidden = model.model(torch.tensor([tokens]), use_cache=False).last_hidden_state[0][:-1]
+        ids, rows = torch.tensor(tokens[1:]), []
+        logits, out = block(model, ids, hidden)
+        for _ in range(guesses):
+            ids = torch.cat([ids, logits[-1:].argmax(-1)])
+            hidden = torch.cat([hidden, out[-1:]])
+            last, out = block(model, ids, hidden)
+            rows.append(last[-1])
+            logits = torch.cat([logits, last[-1:]])
+    return numbers(logits[:len(tokens) - 1]), numbers(torch.stack(rows))
+
+
 MOE = dict(num_experts=8, num_experts_per_tok=3, moe_intermediate_size=24, shared_expert_intermediate_size=40,
            experts_implementation="eager",
            tie_word_embeddings=False)
@@ -423,6 +476,10 @@ def make(name, case, out, seed):
     tensors = dict(weights(model, arch, cfg), **extra)
     keys = dict(base_keys(arch, cfg), **keys)
     keys["oracle.count"] = len(lengths)
+    block = NextToken(cls, cfg).float().eval() if name.endswith("_mtp") else None
+    if block:
+        randomise(block, seed + 2)
+        tensors.update(block.tensors(cfg.num_hidden_layers))
     g = torch.Generator().manual_seed(seed + 1)
     for i, n in enumerate(lengths):
         tokens = torch.randint(0, cfg.vocab_size, (n,), generator=g).tolist()
@@ -437,6 +494,8 @@ def make(name, case, out, seed):
         tensors[f"oracle.{i}.logits"] = logits
         if hidden:
             tensors[f"oracle.{i}.hidden"] = np.stack(hidden)
+        if block:
+            tensors[f"oracle.{i}.mtp"], tensors[f"oracle.{i}.mtp_next"] = next_tokens(model, block, tokens, 3)
         margin = np.sort(logits, axis=1)
         print(f"{name}.{i}: {n} tokens, std of logits {logits.std():.2f}, least margin "
               f"{(margin[:, -1] - margin[:, -2]).min():.4f}")
@@ -445,7 +504,8 @@ def make(name, case, out, seed):
 
 # Every case has the seed of its place here, so that adding one (at the end) leaves the others' files alone.
 SEEDS = ["llama", "llama3", "llama_linear", "llama_yarn", "qwen2", "qwen3", "gemma3", "phi3", "phi3_long",
-         "qwen3moe", "qwen3moe_raw", "qwen35", "qwen35_equal", "qwen3next", "qwen35moe"]
+         "qwen3moe", "qwen3moe_raw", "qwen35", "qwen35_equal", "qwen3next", "qwen35moe",
+         "qwen35_mtp"]
 
 
 def main():

@@ -6,9 +6,10 @@
 #include "spec/drafter.h"
 
 extern const struct drafter drafter_none, drafter_ngram, drafter_model, drafter_dflash, drafter_dflash2,
-                            drafter_scripted;
+                            drafter_mtp, drafter_scripted;
 static const struct drafter *const drafters[] = {
-    &drafter_none, &drafter_ngram, &drafter_model, &drafter_dflash, &drafter_dflash2, &drafter_scripted,
+    &drafter_none, &drafter_ngram, &drafter_model, &drafter_dflash, &drafter_dflash2, &drafter_mtp,
+    &drafter_scripted,
 };
 
 const struct drafter *drafter_row(int i)

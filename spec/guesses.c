@@ -6,6 +6,7 @@
 #include "base/mem.h"
 
 enum {
+    BRANCHES = 4,                   /* children of a node, at most */
     OTHER_SPECIALS = 64,            /* special tokens that may differ */
     OTHER_SIZE = 256,               /* ids that one vocabulary may have more (padding) */
 };
@@ -26,6 +27,19 @@ int likeliest(const float *logits, int n_logits, const struct vocab *v, int n, i
     for (int i = 0; i < n_logits; i++) sum += (double)expf(logits[i] - max);
     for (int i = 0; i < found; i++) log_likely[i] = logits[ids[i]] - max - (float)log(sum);
     return found;
+}
+
+int guesses_grow(struct draft *d, int node, const float *logits, int n_logits, const struct vocab *v, int32_t *token)
+{
+    int32_t ids[BRANCHES] = { 0 };
+    float likely[BRANCHES], reach = d->tree.likely[node];
+    int n = likeliest(logits, n_logits, v, d->most > d->depth ? BRANCHES : 1, ids, likely), first = -1;
+    for (int i = 0; i < n; i++) {
+        int child = tree_add(&d->tree, node, ids[i], reach * expf(likely[i]));
+        if (i == 0) first = child;
+    }
+    *token = ids[0];
+    return first;
 }
 
 static luce_status differ(const struct drafter_env *env, const struct vocab *own, int id, luce_error *err)

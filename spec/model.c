@@ -5,17 +5,12 @@
  *
  * All texts of a step are drafted together, one row each and pass. The likeliest token continues the
  * guess; when more nodes are wanted than a chain has, the next likely ones become leaves beside it. */
-#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "model/vocab_gguf.h"
 #include "spec/drafter.h"
 #include "spec/guesses.h"
-
-enum {
-    BRANCHES = 4,                   /* children of a node, at most */
-};
 
 struct follower {                   /* of one slot of the target */
     struct seq *seq;                /* NULL until its first use */
@@ -130,19 +125,10 @@ static luce_status catch_up(struct drafter_state *s, struct draft *d, struct fol
 /* Adds the children of p->node from the logits. */
 static luce_status grow(struct drafter_state *s, struct pass *p, luce_error *err)
 {
-    int32_t ids[BRANCHES] = { 0 };
-    float likely[BRANCHES], reach = p->draft->tree.likely[p->node];
     luce_status st = runner_logits(s->runner, p->out, s->logits, err);
     if (st) return st;
     int vocab = runner_model(s->runner)->c.vocab, known = vocab < s->target_vocab ? vocab : s->target_vocab;
-    int wanted = p->draft->most > p->draft->depth ? BRANCHES : 1;
-    int n = likeliest(s->logits, known, s->target, wanted, ids, likely), first = -1;
-    for (int i = 0; i < n; i++) {
-        int node = tree_add(&p->draft->tree, p->node, ids[i], reach * expf(likely[i]));
-        if (i == 0) first = node;
-    }
-    p->node = first;
-    p->token = ids[0];
+    p->node = guesses_grow(p->draft, p->node, s->logits, known, s->target, &p->token);
     return LUCE_OK;
 }
 

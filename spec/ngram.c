@@ -49,7 +49,6 @@ static void close_ngram(struct drafter_state *s)
 static luce_status open_ngram(struct drafter_state **out, const struct drafter_env *env, luce_error *err)
 {
     *out = NULL;
-    if (env->path) return fail(err, LUCE_E_ARG, "the drafter 'ngram' takes no file, and there is %s", env->path);
     struct cache *cache = runner_cache(env->target);
     struct drafter_state *s = mem_zero(sizeof *s);
     if (s) {

@@ -12,7 +12,6 @@ struct drafter_state {
 static luce_status open_scripted(struct drafter_state **out, const struct drafter_env *env, luce_error *err)
 {
     *out = NULL;
-    if (env->path) return fail(err, LUCE_E_ARG, "the drafter 'scripted' takes no file, and there is %s", env->path);
     *out = mem_zero(sizeof **out);
     if (!*out) return fail(err, LUCE_E_NOMEM, "out of memory for the drafter 'scripted'");
     (*out)->vocab = runner_model(env->target)->c.vocab;

@@ -39,6 +39,8 @@ static luce_status check(const struct speculate_params *p, const struct drafter 
         return fail(err, LUCE_E_ARG, "a draft block of %d; expected 2 to %d, or 0 for the drafter's own", p->block,
                     NARROW_ROWS);
     if (d->takes_file && !p->path) return fail(err, LUCE_E_ARG, "the drafter '%s' needs a file (--draft)", d->name);
+    if (!d->takes_file && p->path)
+        return fail(err, LUCE_E_ARG, "the drafter '%s' takes no file, and there is %s", d->name, p->path);
     return LUCE_OK;
 }
 

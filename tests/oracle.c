@@ -7,7 +7,7 @@
 
 const char *const oracle_cases[] = {
     "llama", "llama3", "llama_linear", "llama_yarn", "qwen2", "qwen3", "qwen3moe", "qwen3moe_raw", "gemma3", "phi3", "phi3_long",
-    "qwen35", "qwen35_equal", "qwen35moe", "qwen3next", NULL,
+    "qwen35", "qwen35_equal", "qwen35moe", "qwen3next", "qwen35_mtp", NULL,
 };
 
 bool oracle_get(struct oracle *o, const struct gguf *g, int i)

@@ -389,7 +389,7 @@ TEST(speculation_refuses_what_cannot_work_and_says_why)
     if (f) fwrite(whole.data, 1, whole.len - 5000, f), fclose(f);
     buf_drop(&whole);
     const struct { luce_model_params p; luce_status status; const char *says; } bad[] = {
-        { { .drafter = "crystal-ball" }, LUCE_E_ARG, "known: none, ngram, draft-model, dflash, dflash2, scripted" },
+        { { .drafter = "crystal-ball" }, LUCE_E_ARG, "known: none, ngram, draft-model, dflash, dflash2, mtp, scripted" },
         { { .drafter = "ngram", .draft_path = tiny }, LUCE_E_ARG, "takes no file" },
         { { .drafter = "none", .draft_path = tiny }, LUCE_E_ARG, "takes no file" },
         { { .drafter = "draft-model" }, LUCE_E_ARG, "needs a file (--draft)" },
