@@ -17,6 +17,8 @@ struct check_params {
     uint64_t    seed;
     const char *only;           /* part of an op's name, NULL: all */
     bool        quick;          /* a small subset of the cases, for start-up */
+    int         sample;         /* of the cases that run once per weight format, one in so many, drawn by the
+                                   seed; 0: all */
 };
 /* Runs every case of every op (once per weight format where the case says so; formats that the device
  * has no kernel for are left out), outputs poisoned before. Compares the outputs and, for ops that

@@ -157,8 +157,11 @@ static luce_status run_formats(struct check_walk *w, const struct op_case *c, ui
     if (!c->each_format) return run_case(w, c, format_find(c->format), seed, run, err);
     const struct format *f;
     luce_status st = LUCE_OK;
-    for (size_t i = 0; !st && (f = format_at(i)); i++)
-        if (f->decode && c->p[0] > 0) st = run_case(w, c, f, hash_u64(seed + i), run, err);
+    const int sample = w->params->sample;
+    for (size_t i = 0; !st && (f = format_at(i)); i++) {
+        if (!f->decode || c->p[0] <= 0 || (sample > 1 && hash_u64(~seed + i) % (uint64_t)sample)) continue;
+        st = run_case(w, c, f, hash_u64(seed + i), run, err);
+    }
     return st;
 }
 

@@ -407,7 +407,7 @@ __device__ inline void put_rows(const warp_state<DP> &w, const attn_args &a, con
 template <int DP, int WARPS, bool WIDE>
 __global__ void __launch_bounds__(WARPS * WARP, WARPS == 1 ? 6 : DP == 256 ? 1 : 3) attn_kernel(attn_args a)
 {
-    extern __shared__ __align__(1024) uint8_t tiles[];
+    DYNAMIC_SHARED(uint8_t, tiles);
     __shared__ shared_attn sh;
     __shared__ uint64_t arrived[2];         /* keys, values */
     uint8_t *queries = tiles, *keys = queries + 16 * WARPS * row_stride<DP>(), *values =
@@ -537,7 +537,7 @@ template <int DP, int WARPS, bool WIDE> static void launch_one(launch *l, const 
 {
     const int shared = (16 * WARPS + 2 * KEYS) * row_stride<DP>(), most = 216 * 1024 / (shared + 2048);
     const int blocks = WARPS == 1 ? (most < 6 ? most : 6) : DP == 256 ? 2 : 3;
-    allow_shared((const void *)attn_kernel<DP, WARPS, WIDE>, shared);
+    allow_shared(attn_kernel<DP, WARPS, WIDE>, shared);
     fill_launch(l, attn_kernel<DP, WARPS, WIDE>, dim3(n_units * blocks), WARPS * WARP, shared, *a);
 }
 template <int DP> static int launch_dim(launch *l, const attn_args *a, int rows, bool wide, int n_units)

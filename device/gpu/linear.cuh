@@ -17,7 +17,7 @@ extern const product_fns product_f16, product_q8_0, product_q4_0, product_q4_k, 
 
 template <class F, int NT, int EPI> static void prepare_one()
 {
-    allow_shared((const void *)linear_narrow<F, NT, EPI>, linear_shape<F, NT>::LIMIT);
+    allow_shared(linear_narrow<F, NT, EPI>, linear_shape<F, NT>::LIMIT);
 }
 template <class F, int NT> static void prepare_width()
 {
@@ -82,7 +82,7 @@ struct unpack_args {
  * the 32 rows out in whole lines. */
 template <class F> __global__ void __launch_bounds__(ROW_WARPS * WARP) unpack_kernel(unpack_args a)
 {
-    extern __shared__ __align__(1024) uint32_t table[];
+    DYNAMIC_SHARED(uint32_t, table);
     __shared__ __align__(128) uint8_t staged[ROW_WARPS][TILE_ROWS * 128];
     const int rw = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4, strip = blockIdx.y;
     uint8_t *room = staged[rw];

@@ -32,14 +32,7 @@ __host__ __device__ inline uint64_t x_at(int n, int k, int nt)
 enum { CALLS_MAX = 1024 };
 __device__ inline void put_tagged(uint64_t *p, float value, uint32_t tag)
 {
-    uint64_t both_ = (uint64_t)tag << 32 | __float_as_uint(value);
-    asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(p), "l"(both_) : "memory");
-}
-__device__ inline uint64_t get_tagged(const uint64_t *p)
-{
-    uint64_t both_;
-    asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(both_) : "l"(p) : "memory");
-    return both_;
+    put_relaxed(p, (uint64_t)tag << 32 | __float_as_uint(value));
 }
 
 enum epilogue { EPI_STORE, EPI_GLU_SILU, EPI_GLU_GELU };
@@ -184,11 +177,12 @@ __device__ inline void sum_blocks(const linear_args &a, int strip, int b0, int b
             for (int i = 0; i < 2; i++)
 #pragma unroll
                 for (int m = 0; m < MINE; m++)
-                    got[i][m] = get_tagged(part + q * each + (i * NT * 4 + m * F::KWARPS + kw) * WARP);
+                    got[i][m] = get_relaxed(part + q * each + (i * NT * 4 + m * F::KWARPS + kw) * WARP);
 #pragma unroll
             for (int i = 0; i < 2; i++)
 #pragma unroll
                 for (int m = 0; m < MINE; m++) all &= (uint32_t)(got[i][m] >> 32) == tag;
+            if (!all) spin_pause();
         } while (!all);
 #pragma unroll
         for (int i = 0; i < 2; i++)
@@ -259,7 +253,7 @@ template <class F, int NT, int EPI>
 __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow(linear_args a)
 {
     typedef linear_shape<F, NT> shape;
-    extern __shared__ __align__(1024) uint8_t shared[];
+    DYNAMIC_SHARED(uint8_t, shared);
     uint32_t *lut = (uint32_t *)shared;
     uint64_t *bar = (uint64_t *)(shared + F::LUT + shape::RING);
     uint8_t *reduce_all = (uint8_t *)bar + 128, *panels = reduce_all + shape::REDUCE;

@@ -23,9 +23,8 @@ template <class F> static gpu_error pack(uint8_t *tiles, const rows *a, const ro
 {
     const int chunks = (a->n_cols + TILE_K - 1) / TILE_K, height = pair ? STRIP / 2 : STRIP;
     const int strips = (a->n_rows + height - 1) / height;
-    pack_kernel<F><<<dim3((unsigned)(strips * chunks), ROW_WARPS), PACK_THREADS, 0, s>>>(
-        tiles, source_of(a), pair ? source_of(b) : source_of(a), pair, chunks);
-    return GPU(GetLastError)();
+    return launch_now(pack_kernel<F>, dim3((unsigned)(strips * chunks), ROW_WARPS), PACK_THREADS, s, tiles,
+                      source_of(a), pair ? source_of(b) : source_of(a), pair, chunks);
 }
 gpu_error pack_tiles(enum tile_format f, uint8_t *tiles, const rows *a, const rows *b, bool pair, gpu_stream s)
 {
@@ -71,8 +70,7 @@ __global__ void absmax_kernel(rows r, int *out)
 gpu_error rows_absmax(const rows *r, float *out, gpu_stream s)
 {
     int blocks = r->n_rows < 4096 ? r->n_rows : 4096;
-    absmax_kernel<<<blocks, 256, 0, s>>>(*r, (int *)out);
-    return GPU(GetLastError)();
+    return launch_now(absmax_kernel, blocks, 256, s, *r, (int *)out);
 }
 
 __global__ void f16_kernel(rows r, __half *out)
@@ -85,8 +83,7 @@ __global__ void f16_kernel(rows r, __half *out)
 gpu_error rows_to_f16(const rows *r, uint16_t *out, gpu_stream s)
 {
     int blocks = r->n_rows < 16384 ? r->n_rows : 16384;
-    f16_kernel<<<blocks, 256, 0, s>>>(*r, (__half *)out);
-    return GPU(GetLastError)();
+    return launch_now(f16_kernel, blocks, 256, s, *r, (__half *)out);
 }
 
 /* ---- measuring: streaming reads --------------------------------------------------------------------- */
@@ -117,13 +114,11 @@ __global__ void random_kernel(uint16_t *out, uint64_t n)
 }
 gpu_error measure_fill(void *p, uint64_t bytes, gpu_stream s)
 {
-    random_kernel<<<4096, 256, 0, s>>>((uint16_t *)p, bytes / 2);
-    return GPU(GetLastError)();
+    return launch_now(random_kernel, 4096, 256, s, (uint16_t *)p, bytes / 2);
 }
 gpu_error measure_read(const void *p, uint64_t bytes, int variant, int n_units, void *sink, gpu_stream s)
 {
     const unsigned blocks = (unsigned)(n_units * (variant & 1 ? 8 : 4)), threads = variant & 2 ? 512 : 256;
-    if (variant & 4) read_kernel<8><<<blocks, threads, 0, s>>>((const uint4 *)p, bytes / 16, (uint32_t *)sink);
-    else read_kernel<4><<<blocks, threads, 0, s>>>((const uint4 *)p, bytes / 16, (uint32_t *)sink);
-    return GPU(GetLastError)();
+    return launch_now(variant & 4 ? read_kernel<8> : read_kernel<4>, blocks, threads, s, (const uint4 *)p, bytes / 16,
+                      (uint32_t *)sink);
 }

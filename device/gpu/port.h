@@ -1,4 +1,5 @@
-/* device/gpu/port.h - the only file that knows CUDA from HIP.
+/* device/gpu/port.h - the only file that knows CUDA from HIP, and both from a GPU that tests emulate on the CPU
+ * (emulate.h).
  * Gives both the same names: for C files the runtime's functions and types (GPU(Malloc), gpu_stream); for
  * kernels also warp operations on 32 lanes, streaming loads, asynchronous copies into shared memory,
  * the matrix instruction, programmatic launch. */
@@ -7,7 +8,11 @@
 
 #include <stdint.h>
 
-#if defined(__HIP__) || defined(__HIPCC__)
+#if defined(LUCE_EMULATED)
+#include "device/gpu/emulate.h"
+#define GPU_NAME "emulated"
+#define GPU(name) emulated##name
+#elif defined(__HIP__) || defined(__HIPCC__)
 #define LUCE_HIP 1
 #include <hip/hip_bf16.h>
 #include <hip/hip_fp16.h>
@@ -38,7 +43,19 @@ typedef GPU(GraphExec_t) gpu_graph_exec;
 
 enum { WARP = 32 };
 
-#if defined(__CUDACC__) || defined(__HIPCC__)
+#if defined(LUCE_EMULATED) && defined(__cplusplus)
+#include "device/gpu/emulate.cuh"
+#define LUCE_KERNELS 1
+#elif defined(__CUDACC__) || defined(__HIPCC__)
+#define LUCE_KERNELS 1
+
+/* Shared memory whose size the launch gives, aligned to 1024 bytes. */
+#define DYNAMIC_SHARED(type, name) extern __shared__ __align__(1024) type name[]
+
+template <class... P> static inline const void *kernel_address(void (*kernel)(P...))
+{
+    return (const void *)kernel;
+}
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define defined_for_90a 1
@@ -214,17 +231,46 @@ __device__ inline void mma_f16(float d[4], const uint32_t a[4], uint32_t b0, uin
                  : "r"(a[2]), "r"(a[3]), "r"(b1));
 #endif
 }
-/* The same for bf16 (sm_80 and later). */
-__device__ inline void mma_bf16(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+/* ---- matrices of 8 x 8 halves from shared memory --------------------------------------------------- */
+__device__ inline void load_matrices(uint32_t r[4], const void *at)
 {
-#if HAS_MMA_16
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                 "{%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#endif
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_at(at)) : "memory");
 }
+__device__ inline void load_matrices_turned(uint32_t r[4], const void *at)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_at(at)) : "memory");
+}
+/* ---- words that other blocks read while they are written --------------------------------------------- */
+__device__ inline void put_relaxed(uint64_t *p, uint64_t value)
+{
+    asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(p), "l"(value) : "memory");
+}
+__device__ inline uint64_t get_relaxed(const uint64_t *p)
+{
+    uint64_t value;
+    asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(value) : "l"(p) : "memory");
+    return value;
+}
+/* Inside a loop that reads until another block has written. */
+__device__ inline void spin_pause()
+{
+}
+/* (x & mask) | bits, in one instruction. */
+__device__ inline uint32_t and_or(uint32_t x, uint32_t mask, uint32_t bits)
+{
+    uint32_t y;
+#if LUCE_HIP
+    y = (x & mask) | bits;
+#else
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(x), "r"(mask), "r"(bits));
+#endif
+    return y;
+}
+#endif
 
+#ifdef LUCE_KERNELS
 /* ---- bits ---------------------------------------------------------------------------------------- */
 /* The nearest f16, its largest in place of infinity; NaN stays NaN. */
 __device__ inline __half clamped_half(float v)
@@ -248,19 +294,6 @@ __device__ inline uint32_t pick_bytes(uint32_t low, uint32_t high, uint32_t sele
 {
     return __byte_perm(low, high, selector);
 }
-
-
-/* ---- matrices of 8 x 8 halves from shared memory --------------------------------------------------- */
-__device__ inline void load_matrices(uint32_t r[4], const void *at)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_at(at)) : "memory");
-}
-__device__ inline void load_matrices_turned(uint32_t r[4], const void *at)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_at(at)) : "memory");
-}
 /* Sum by butterfly, in all lanes. */
 __device__ inline float warp_sum(float x)
 {
@@ -274,6 +307,29 @@ __device__ inline float warp_max(float x)
 #pragma unroll
     for (int i = 16; i; i /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, i));
     return x;
+}
+
+
+/* ---- launches --------------------------------------------------------------------------------------- */
+/* A kernel may take so many bytes of dynamic shared memory: before its launch is captured. */
+template <class... P> static inline void allow_shared(void (*kernel)(P...), int bytes)
+{
+    (void)GPU(FuncSetAttribute)(kernel_address(kernel), GPU(FuncAttributeMaxDynamicSharedMemorySize), bytes);
+}
+template <class T> struct same_type {
+    typedef T type;
+};
+/* Starts a kernel on a stream. */
+template <class... P>
+static gpu_error launch_now(void (*kernel)(P...), dim3 grid, unsigned block, gpu_stream s,
+                            typename same_type<P>::type... args)
+{
+    void *at[] = { (void *)&args... };
+    GPU(LaunchConfig_t) config = {};
+    config.gridDim = grid;
+    config.blockDim = dim3(block);
+    config.stream = s;
+    return GPU(LaunchKernelExC)(&config, kernel_address(kernel), at);
 }
 
 #endif

@@ -95,17 +95,12 @@ __device__ inline void form_put2(const form &f, int n, int k, float v0, float v1
     *(__half2 *)form_at(f, n, k) = __halves2half2(clamped_half(v0 * f.scale), clamped_half(v1 * f.scale));
 }
 
-/* A kernel that takes more shared memory than usual: before its launch is captured. */
-static inline void allow_shared(const void *kernel, int bytes)
-{
-    (void)GPU(FuncSetAttribute)(kernel, GPU(FuncAttributeMaxDynamicSharedMemorySize), bytes);
-}
 template <class A> static void fill_launch(launch *l, void (*kernel)(A), dim3 grid, int block,
                                            size_t shared, const A &a)
 {
     static_assert(sizeof(A) <= LAUNCH_ARGS, "LAUNCH_ARGS");
     *l = launch{};
-    l->kernel = (const void *)kernel;
+    l->kernel = kernel_address(kernel);
     l->grid[0] = grid.x, l->grid[1] = grid.y, l->grid[2] = grid.z;
     l->block = (unsigned)block;
     l->shared = (unsigned)shared;

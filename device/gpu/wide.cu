@@ -12,7 +12,7 @@
 
 enum { TILE_M = WIDE_ROWS, TILE_N = 256, ROW_BYTES = 128, STAGES = 4, GROUP = 128,
        A_BYTES = TILE_M * ROW_BYTES, B_BYTES = TILE_N * ROW_BYTES, STAGE = A_BYTES + B_BYTES,
-       WIDE_THREADS = 3 * GROUP, WIDE_SHARED = STAGES * STAGE + 1024 + 256 };
+       WIDE_THREADS = 3 * GROUP, WIDE_SHARED = STAGES * STAGE + 256 };
 
 struct wide_args {
     const uint8_t *x, *w;       /* panels */
@@ -66,8 +66,7 @@ __device__ inline uint64_t descriptor(const uint8_t *at)
 __global__ void __launch_bounds__(WIDE_THREADS, 1) wide_kernel(wide_args a)
 {
 #if HAS_WARPGROUP_MMA
-    extern __shared__ uint8_t raw[];
-    uint8_t *ring = (uint8_t *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
+    DYNAMIC_SHARED(uint8_t, ring);
     uint64_t *full = (uint64_t *)(ring + STAGES * STAGE), *empty = full + STAGES;
     const int group = threadIdx.x / GROUP, lane = threadIdx.x % WARP, warp = threadIdx.x % GROUP / WARP;
     if (threadIdx.x == 0) {
@@ -192,7 +191,7 @@ void products_prepare(void)
     (void)GPU(GetDevice)(&device);
     (void)GPU(DeviceGetAttribute)(&major, GPU(DevAttrComputeCapabilityMajor), device);
     has_warpgroups = major == 9;
-    if (has_warpgroups) allow_shared((const void *)wide_kernel, WIDE_SHARED);
+    if (has_warpgroups) allow_shared(wide_kernel, WIDE_SHARED);
     for (int f = 0; f < TILES_COUNT; f++) by_format[f]->prepare();
 }
 void launch_product(launch *l, const product *p, int n_units)

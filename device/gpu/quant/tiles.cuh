@@ -148,16 +148,6 @@ __host__ __device__ inline int nibble_shift(int e)
 {
     return 4 * (e >> 1) + 16 * (e & 1);
 }
-__device__ inline uint32_t and_or(uint32_t x, uint32_t mask, uint32_t bits)
-{
-    uint32_t y;
-#if LUCE_HIP
-    y = (x & mask) | bits;
-#else
-    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(x), "r"(mask), "r"(bits));
-#endif
-    return y;
-}
 /* Codes of word q as f16 pairs: q * 2^-24 in out[0], out[2]; q * 2^-20 in out[1], out[3]. */
 __device__ inline void nibbles(uint32_t q, __half2 out[4])
 {
