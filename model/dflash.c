@@ -277,7 +277,7 @@ static luce_status read_keys(struct reading *r, luce_error *err)
 }
 
 /* ---- tensors ------------------------------------------------------------------------------------- */
-enum size { NONE, EMBD, FEATURE, Q, KV, HEAD, FF, VOCAB, RANK, CONV, DYN };
+enum size { NONE, EMBD, FEATURE, Q, KV, HEAD, FF, VOCAB, SAID, RANK, CONV, DYN };
 enum { MAY_MISS = 1, SECOND = 2 };
 struct row {
     const char *name[3];            /* in the first dialect, in the second, an alias; NULL: none */
@@ -292,7 +292,7 @@ static const struct row of_model[] = {
       NONE, 0 },
     { { "output_norm.weight", NULL, NULL }, OF(norm), EMBD, NONE, 0 },
     { { "token_embd.weight", NULL, NULL }, OF(embd), EMBD, VOCAB, MAY_MISS },
-    { { "output.weight", NULL, NULL }, OF(head), EMBD, VOCAB, MAY_MISS },
+    { { "output.weight", NULL, NULL }, OF(head), EMBD, SAID, MAY_MISS },
     { { "selector_hidden.weight", "dflash.selector.hproj.weight", NULL }, OF(selector), EMBD, RANK, SECOND },
 };
 #undef OF
@@ -329,6 +329,7 @@ static uint64_t size_of(const struct reading *r, enum size s)
     case HEAD:    return hd;
     case FF:      return (uint64_t)c->layer[0].ff;
     case VOCAB:   return (uint64_t)c->vocab;
+    case SAID:    return (uint64_t)d->n_ids;
     case RANK:    return (uint64_t)d->rank;
     case CONV:    return 2 * (uint64_t)d->taps * embd;
     case DYN:     return 2 * (uint64_t)d->taps * (embd / (uint64_t)d->group);
@@ -428,6 +429,46 @@ static luce_status bind_codes(struct reading *r, luce_error *err)
     return LUCE_OK;
 }
 
+/* A drafter that says only some tokens: the target's id of each row of its head. */
+static luce_status bind_ids(struct reading *r, luce_error *err)
+{
+    static const struct row row = { { "d2t", NULL, NULL }, 0, SAID, NONE, 0 };
+    enum { I32 = 26, I64 = 27 };
+    char name[96];
+    int vocab = r->m->c.vocab;
+    const struct gguf_tensor *t = find(r, &row, -1, name, sizeof name);
+    r->d->n_ids = vocab;
+    if (!t) return LUCE_OK;
+    bool wide = t->type == I64, list = t->dim[1] * t->dim[2] * t->dim[3] == 1;
+    if ((!wide && t->type != I32) || !list || t->dim[0] < 1 || t->dim[0] > (uint64_t)vocab)
+        return fail(err, LUCE_E_FORMAT, "%s: tensor 'd2t' is no list of 1 to %d tokens (i64 or i32)", gguf_path(r->g),
+                    vocab);
+    if (r->d->rank)
+        return fail(err, LUCE_E_UNSUPPORTED, "%s: a DFlash2 drafter with a vocabulary of its own (tensor 'd2t') is not "
+                    "computed here", gguf_path(r->g));
+    if (!gguf_find(r->g, "output.weight"))
+        return fail(err, LUCE_E_FORMAT, "%s: there is a tensor 'd2t', but no 'output.weight' for its %" PRIu64
+                    " tokens", gguf_path(r->g), t->dim[0]);
+    int n = r->d->n_ids = (int)t->dim[0];
+    int32_t *ids = arena_array(&r->m->arena, (size_t)n, sizeof *ids);
+    bool *said = arena_array(&r->m->arena, (size_t)vocab, sizeof *said);
+    if (!ids || !said) return fail(err, LUCE_E_NOMEM, "%s: out of memory for 'd2t'", gguf_path(r->g));
+    for (int i = 0; i < n; i++) {
+        int64_t id = 0;
+        int32_t narrow = 0;
+        if (wide) memcpy(&id, t->data + sizeof id * (size_t)i, sizeof id);
+        else memcpy(&narrow, t->data + sizeof narrow * (size_t)i, sizeof narrow);
+        if (!wide) id = narrow;
+        if (id < 0 || id >= vocab || said[id])
+            return fail(err, LUCE_E_FORMAT, "%s: element %d of 'd2t' names token %" PRId64 "; each must be another one "
+                        "of the model's 0 to %d", gguf_path(r->g), i, id, vocab - 1);
+        said[id] = true;
+        ids[i] = (int32_t)id;
+    }
+    r->d->ids = ids;
+    return LUCE_OK;
+}
+
 static luce_status bind_all(struct reading *r, luce_error *err)
 {
     struct model *m = r->m;
@@ -436,7 +477,8 @@ static luce_status bind_all(struct reading *r, luce_error *err)
     m->weights = arena_array(&m->arena, n + 1, sizeof *m->weights);
     r->used = arena_array(&m->arena, n + 1, sizeof *r->used);
     if (!m->weights || !r->used) return fail(err, LUCE_E_NOMEM, "%s: out of memory for the weights", gguf_path(r->g));
-    luce_status st = bind_rows(r, of_model, COUNT(of_model), d, -1, err);
+    luce_status st = bind_ids(r, err);
+    if (!st) st = bind_rows(r, of_model, COUNT(of_model), d, -1, err);
     for (int l = 0; l < m->c.n_layers && !st; l++) st = bind_rows(r, of_layer, COUNT(of_layer), &d->layer[l], l, err);
     if (!st) st = bind_codes(r, err);
     for (size_t i = 0; i < n && !st; i++)

@@ -21,6 +21,8 @@ struct dflash {
     int n_taps, tap[MODEL_MAX_TAPS];    /* layers of the target whose outputs make a feature, in this order */
     int block;                  /* rows that it was trained for, the last token included */
     int32_t mask;
+    int n_ids;                  /* tokens that it may say: rows of its own head */
+    const int32_t *ids;         /* [n_ids] the target's token of each row; NULL: all of them, row i is token i */
     float logit_scale, softcap; /* of the logits; softcap 0: none */
     const struct weight *embd, *head;   /* the target's or its own */
     const struct weight *fc, *feature_norm, *norm;

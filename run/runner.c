@@ -290,7 +290,8 @@ luce_status runner_logits(struct runner *r, int out_row, float *logits, luce_err
 {
     assert(out_row >= 0 && out_row < r->step->head.n_out);
     luce_status st = runner_read(r, r->record.logits, out_row, 1, logits, err);
-    for (int i = 0; !st && i < r->model->c.vocab; i++)
+    int n = tape_shape(&r->tape[STEP_NARROW], r->record.logits).cols;
+    for (int i = 0; !st && i < n; i++)
         if (!isfinite(logits[i])) st = not_finite(r, out_row, err);
     return st;
 }

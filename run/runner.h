@@ -69,8 +69,8 @@ luce_status runner_run(struct runner *r, luce_error *err);
 /* Runs it call by call (luce inspect --trace-ops). */
 luce_status runner_trace(struct runner *r, trace_fn fn, void *context, luce_error *err);
 const struct step *runner_step(const struct runner *r);
-/* Results of the last run: the greedy token, and the logits (vocab floats), of wanted row i.
- * LUCE_E_NUMERIC when a logit is not finite. */
+/* Results of the last run: the greedy token, and the logits (as many as record.logits is wide, as a rule the
+ * vocabulary), of wanted row i. LUCE_E_NUMERIC when a logit is not finite. */
 luce_status runner_argmax(struct runner *r, int out_row, int32_t *token, luce_error *err);
 luce_status runner_logits(struct runner *r, int out_row, float *logits, luce_error *err);
 luce_status runner_read(struct runner *r, struct val v, int row, int n_rows, void *out, luce_error *err);

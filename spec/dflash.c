@@ -218,7 +218,7 @@ static void children(void *context, int depth, int32_t after, struct candidates 
 static luce_status read_block(struct drafter_state *s, const struct draft *d, int out, luce_error *err)
 {
     const struct record *r = runner_record(s->runner);
-    int vocab = runner_model(s->runner)->c.vocab;
+    int n = s->d->n_ids;
     int wanted = s->d->rank ? s->d->top_k : d->most > d->depth ? BRANCHES : 1;
     luce_status st = LUCE_OK;
     for (int depth = 1; depth <= d->depth && !st; depth++) {
@@ -226,8 +226,8 @@ static luce_status read_block(struct drafter_state *s, const struct draft *d, in
         st = runner_logits(s->runner, out + depth - 1, s->logits, err);
         if (st) return st;
         if (s->d->logit_scale != 1.0f || s->d->softcap != 0.0f)
-            for (int i = 0; i < vocab; i++) s->logits[i] = softcapped(s->d, s->logits[i]);
-        c->n = likeliest(s->logits, vocab, s->vocab, wanted < DDTREE_MOST ? wanted : DDTREE_MOST, c->token,
+            for (int i = 0; i < n; i++) s->logits[i] = softcapped(s->d, s->logits[i]);
+        c->n = likeliest(s->logits, n, s->d->ids, s->vocab, wanted < DDTREE_MOST ? wanted : DDTREE_MOST, c->token,
                          c->log_likely);
         if (s->d->rank)
             st = runner_read(s->runner, r->taps[0], out + depth - 1, 1, s->code + (size_t)depth * (size_t)s->d->rank,

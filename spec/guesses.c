@@ -11,12 +11,14 @@ enum {
     OTHER_SIZE = 256,               /* ids that one vocabulary may have more (padding) */
 };
 
-int likeliest(const float *logits, int n_logits, const struct vocab *v, int n, int32_t *ids, float *log_likely)
+int likeliest(const float *logits, int n_logits, const int32_t *token, const struct vocab *v, int n, int32_t *ids,
+              float *log_likely)
 {
     int found = 0;
     for (int i = 0; i < n_logits; i++) {
         if (isnan(logits[i]) || (found == n && logits[i] <= logits[ids[n - 1]])) continue;
-        if (v && (i >= vocab_size(v) || vocab_is_banned(v, i))) continue;
+        int32_t id = token ? token[i] : i;
+        if (v && (id >= vocab_size(v) || vocab_is_banned(v, id))) continue;
         int at = found < n ? found++ : n - 1;
         for (; at > 0 && logits[i] > logits[ids[at - 1]]; at--) ids[at] = ids[at - 1];
         ids[at] = i;
@@ -25,7 +27,10 @@ int likeliest(const float *logits, int n_logits, const struct vocab *v, int n, i
     double sum = 0;
     float max = logits[ids[0]];
     for (int i = 0; i < n_logits; i++) sum += (double)expf(logits[i] - max);
-    for (int i = 0; i < found; i++) log_likely[i] = logits[ids[i]] - max - (float)log(sum);
+    for (int i = 0; i < found; i++) {
+        log_likely[i] = logits[ids[i]] - max - (float)log(sum);
+        if (token) ids[i] = token[ids[i]];
+    }
     return found;
 }
 
@@ -33,7 +38,7 @@ int guesses_grow(struct draft *d, int node, const float *logits, int n_logits, c
 {
     int32_t ids[BRANCHES] = { 0 };
     float likely[BRANCHES], reach = d->tree.likely[node];
-    int n = likeliest(logits, n_logits, v, d->most > d->depth ? BRANCHES : 1, ids, likely), first = -1;
+    int n = likeliest(logits, n_logits, NULL, v, d->most > d->depth ? BRANCHES : 1, ids, likely), first = -1;
     for (int i = 0; i < n; i++) {
         int child = tree_add(&d->tree, node, ids[i], reach * expf(likely[i]));
         if (i == 0) first = child;

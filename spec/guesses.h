@@ -5,9 +5,11 @@
 
 #include "spec/drafter.h"
 
-/* The n likeliest of the tokens 0 .. n_logits-1 that the vocabulary lets be said (NULL: all), and the logarithms
- * of their probabilities, the likeliest first; returns how many there are. NaN is never chosen. */
-int likeliest(const float *logits, int n_logits, const struct vocab *v, int n, int32_t *ids, float *log_likely);
+/* The n likeliest tokens that the vocabulary lets be said (NULL: all), and the logarithms of their probabilities,
+ * the likeliest first; returns how many there are. Logit i is that of token token[i], NULL: of token i. NaN is never
+ * chosen. */
+int likeliest(const float *logits, int n_logits, const int32_t *token, const struct vocab *v, int n, int32_t *ids,
+              float *log_likely);
 /* Adds the likeliest tokens as children of a node of the tree: one where a chain is wanted, a few where more nodes
  * are (d->most > d->depth). The likeliest is *token; returns its node, -1 when no room was left or nothing is
  * likely. */

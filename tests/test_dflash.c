@@ -30,13 +30,13 @@ struct rig {
     struct drafter_state *state;
 };
 
-static bool rig_open(struct rig *g, int i, int n_slots)
+static bool rig_open_with(struct rig *g, const char *path, bool second, int n_slots)
 {
     luce_error err = { 0 };
     struct model *m = NULL;
     struct load_params p = { .n_slots = n_slots, .context = 256 };
-    *g = (struct rig){ .drafter = drafter_find(files[i].second ? "dflash2" : "dflash") };
-    struct drafter_env env = { .path = fixture(files[i].file) };
+    *g = (struct rig){ .drafter = drafter_find(second ? "dflash2" : "dflash") };
+    struct drafter_env env = { .path = path };
     luce_status st = gguf_open(&g->file, fixture(target_file), &err);
     if (!st) st = gguf_open(&g->answers, fixture("dflash/answers.gguf"), &err);
     if (!st) st = device_open(&g->device, "cpu", &(struct device_params){ .n_threads = 2 }, &err);
@@ -49,6 +49,13 @@ static bool rig_open(struct rig *g, int i, int n_slots)
     if (!st) st = g->drafter->open(&g->state, &env, &err);
     CHECK_OK(st, err);
     return !st;
+}
+
+static bool rig_open(struct rig *g, int i, int n_slots)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s", fixture(files[i].file));
+    return rig_open_with(g, path, files[i].second, n_slots);
 }
 
 static void rig_close(struct rig *g)
@@ -363,6 +370,9 @@ struct change {
     bool array;
     const char *extra;              /* a tensor more */
     const char *vocabulary;         /* file whose tokenizer keys are added */
+    const void *said;               /* tokens of a head of its own (i64, or i32), with the target's rows */
+    int n_said;
+    bool narrow, no_head;
 };
 
 static void copy_tokenizer(struct gguf_writer *w, struct gguf **from, const char *path)
@@ -375,12 +385,32 @@ static void copy_tokenizer(struct gguf_writer *w, struct gguf **from, const char
     }
 }
 
+/* The tensor d2t, and those rows of the target's embedding (its head, too) that it names; others are any row. */
+static void add_ids(struct gguf_writer *w, const struct change *c, struct gguf **target, struct buf *head)
+{
+    luce_error err = { 0 };
+    CHECK_OK(gguf_open(target, fixture(target_file), &err), err);
+    const struct gguf_tensor *t = *target ? gguf_find(*target, "token_embd.weight") : NULL;
+    uint64_t n = (uint64_t)c->n_said;
+    for (int i = 0; t && i < c->n_said; i++) {
+        int64_t id = c->narrow ? ((const int32_t *)c->said)[i] : ((const int64_t *)c->said)[i];
+        if (id < 0 || id >= VOCAB) id = 0;
+        buf_add(head, t->data + t->bytes / VOCAB * (uint64_t)id, t->bytes / VOCAB);
+    }
+    gguf_add_tensor(w, &(struct gguf_source){ .name = "d2t", .dim = { n }, .n_dims = 1, .type = c->narrow ? 26 : 27,
+                                              .data = c->said });
+    if (!t || c->no_head) return;
+    gguf_add_tensor(w, &(struct gguf_source){ .name = "output.weight", .dim = { t->dim[0], n }, .n_dims = 2,
+                                              .type = t->type, .data = head->data });
+}
+
 static const char *changed(const char *file, const struct change *c)
 {
     static const float zeros[64];
     luce_error err = { 0 };
-    struct gguf *g = NULL, *words = NULL;
+    struct gguf *g = NULL, *words = NULL, *target = NULL;
     struct gguf_writer w = { 0 };
+    struct buf head = { 0 };
     const char *path = scratch("changed.gguf");
     CHECK_OK(gguf_open(&g, fixture(file), &err), err);
     if (c->key && c->array) gguf_add_array(&w, c->key, GGUF_U32, &c->value, 1);
@@ -401,9 +431,12 @@ static const char *changed(const char *file, const struct change *c)
     }
     if (c->extra)
         gguf_add_tensor(&w, &(struct gguf_source){ .name = c->extra, .dim = { 64 }, .n_dims = 1, .type = Q_F32, .data = zeros });
+    if (c->said) add_ids(&w, c, &target, &head);
     CHECK_OK(gguf_write(&w, path, &err), err);
     gguf_writer_drop(&w);
+    buf_drop(&head);
     gguf_close(words);
+    gguf_close(target);
     gguf_close(g);
     return path;
 }
@@ -426,7 +459,12 @@ static void refused(const char *what, const char *target, const char *drafter, c
 /* P03 */
 TEST(dflash_refuses_drafters_that_do_not_fit_and_says_why)
 {
+    static const int64_t few[] = { 3, 96, 5 }, twice[] = { 3, 7, 3 };
     static const struct { const char *file; struct change c; luce_status status; const char *says; } bad[] = {
+        { "dflash/v1_llama.gguf", { .said = few, .n_said = 3 }, LUCE_E_FORMAT, "element 1 of 'd2t' names token 96" },
+        { "dflash/v1_llama.gguf", { .said = twice, .n_said = 3 }, LUCE_E_FORMAT, "element 2 of 'd2t' names token 3" },
+        { "dflash/v1_llama.gguf", { .said = few, .n_said = 1, .no_head = true }, LUCE_E_FORMAT, "no 'output.weight'" },
+        { "dflash/v2_llama.gguf", { .said = few, .n_said = 1 }, LUCE_E_UNSUPPORTED, "(tensor 'd2t') is not computed" },
         { "dflash/v1_llama.gguf", { .key = "dflash.embedding_length", .value = 64 }, LUCE_E_ARG,
           "is for another model: rows of 64 there, 32 in the model" },
         { "dflash/v1_llama.gguf", { .key = "dflash.target_layers", .value = 4, .array = true }, LUCE_E_ARG,
@@ -466,6 +504,51 @@ TEST(dflash_refuses_drafters_that_do_not_fit_and_says_why)
     struct change c = { .vocabulary = words };
     refused("vocabulary", tiny, NULL, changed("dflash/v1_llama.gguf", &c), LUCE_E_ARG, "token 258 is 'QQ' there");
     refused("embedding", tiny, NULL, fixture("dflash/v1_llama.gguf"), LUCE_E_ARG, "rows of 32 there, 64 in the model");
+}
+
+/* A head for some of the tokens, in any order: the guesses are the likeliest of those, with all of them the guesses
+ * of the file without. The target rounds features by up to 0.05, which decides near ties. */
+TEST(dflash_says_the_tokens_of_its_own_vocabulary)
+{
+    int64_t said[VOCAB];
+    int32_t narrow[VOCAB];
+    for (int i = 0; i < VOCAB; i++) said[i] = i;
+    for (int i = VOCAB - 1; i > 0; i--) {
+        int j = (int)(test_random() % (uint64_t)(i + 1));
+        int64_t id = said[i];
+        said[i] = said[j], said[j] = id;
+    }
+    for (int i = 0; i < VOCAB; i++) narrow[i] = (int32_t)said[i];
+    const struct change ways[] = { { .said = said, .n_said = VOCAB }, { .said = narrow, .n_said = 40, .narrow = true },
+                                   { .said = said, .n_said = 1 } };
+    for (size_t w = 0; w < COUNT(ways); w++) {
+        struct rig g;
+        struct seq *s;
+        luce_error err = { 0 };
+        if (!rig_open_with(&g, changed("dflash/v1_llama.gguf", &ways[w]), false, 1)) return;
+        for (int text = 0; text < 2; text++) {
+            const struct gguf_tensor *tokens = answer(&g, "", text, "tokens"), *want = answer(&g, "v1", text, "logits");
+            const int32_t *ids = (const int32_t *)(const void *)tokens->data;
+            const float *x = (const float *)(const void *)want->data;
+            int n = (int)tokens->dim[0];
+            CHECK_OK(seq_open(&s, runner_cache(g.target), &err), err);
+            feed(&g, s, ids, n - 1, 64, STEP_WIDE);
+            struct tree t = guess(&g, seq_slot(s), ids, n, BLOCK - 1);
+            CHECK_EQ(t.n, BLOCK);
+            for (int k = 0; k + 1 < BLOCK; k++) {
+                float best = -INFINITY, got = -INFINITY;
+                for (int i = 0; i < ways[w].n_said; i++) {
+                    float likely = x[k * VOCAB + narrow[i]];
+                    if (likely > best) best = likely;
+                    if (narrow[i] == t.token[k + 1]) got = likely;
+                }
+                CHECK(best - got < 0.1, "way %zu, text %d: guess %d is %d, %g below the best", w, text, k, t.token[k + 1],
+                      (double)(best - got));
+            }
+            seq_close(s);
+        }
+        rig_close(&g);
+    }
 }
 
 TEST(dflash_refuses_files_that_are_cut_short)
