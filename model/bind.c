@@ -123,6 +123,7 @@ static luce_status want(struct binder *b, const struct bind *d, void *fields, in
                  d->flags & EACH ? dim_of(&b->m->c, DIM_EXPERTS, layer) : 1 }, .order = b->n,
         .tensor = b->m->synthetic ? NULL : gguf_find(b->g, name),
     };
+    if (d->flags & (FIRST_HALF | SECOND_HALF)) w.dim[1] *= 2;
     *found = b->m->synthetic ? makes(b->m, d) : w.tensor != NULL;
     if (!*found) {
         if (d->flags & OPTIONAL) return LUCE_OK;
@@ -188,6 +189,17 @@ static void fill_synthetic(const struct model *m, const struct wanted *s, struct
     w->host_bytes = format_bytes(format_find(w->type), w->dim[0]) * w->dim[1] * w->dim[2];
 }
 
+/* Of each matrix, as rows with the other half's between them. */
+static void take_half(struct weight *w, bool second)
+{
+    uint64_t row_bytes = format_bytes(format_find(w->type), w->dim[0]);
+    w->dim[1] /= 2;
+    w->host_bytes /= 2;
+    w->group = w->dim[1];
+    w->group_bytes = 2 * w->group * row_bytes;
+    if (second) w->host += w->group * row_bytes;
+}
+
 /* Makes the weights, with room for a few more. */
 static luce_status fill(struct binder *b, int more, luce_error *err)
 {
@@ -204,6 +216,7 @@ static luce_status fill(struct binder *b, int more, luce_error *err)
             w->type = s->tensor->type;
             w->host = s->tensor->data;
             w->host_bytes = s->tensor->bytes;
+            if (s->bind->flags & (FIRST_HALF | SECOND_HALF)) take_half(w, s->bind->flags & SECOND_HALF);
         } else if (s->bind->out != DIM_NONE) {
             fill_synthetic(m, s, w);
         }

@@ -30,6 +30,8 @@ enum bind_flags {
     ATTENDS  = 32,              /* in the other layers only */
     AS_F32   = 64,              /* a matrix that is f32 in memory whatever the file holds */
     NEGATIVE = 128,             /* a vector that synthetic models fill with -1 instead of 1 */
+    FIRST_HALF = 256,           /* of the rows of each matrix; the tensor has twice as many */
+    SECOND_HALF = 512,
 };
 
 struct bind {                   /* one tensor of a layer ("blk.N." before it) or of the model */

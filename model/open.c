@@ -110,7 +110,7 @@ static bool is_finite(const struct weight *w, uint64_t *row)
     uint64_t rows = w->dim[1] * w->dim[2];
     if (!w->host || !f || !f->valid) return true;
     for (*row = 0; *row < rows; ++*row)
-        if (!f->valid(w->host + *row * format_bytes(f, w->dim[0]), (int64_t)w->dim[0])) return false;
+        if (!f->valid(weight_row(w, *row, format_bytes(f, w->dim[0])), (int64_t)w->dim[0])) return false;
     return true;
 }
 

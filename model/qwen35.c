@@ -57,8 +57,10 @@ static const struct bind dense_binds[] = {
 static const struct bind moe_binds[] = {
     MIXER_BINDS,
     { "ffn_gate_inp.weight",   AT(experts.router), DIM_EMBD,      DIM_EXPERTS,   WHOLE,  0 },
-    { "ffn_gate_exps.weight",  AT(experts.gate),   DIM_EMBD,      DIM_EXPERT_FF, BY_ROW, EACH },
-    { "ffn_up_exps.weight",    AT(experts.up),     DIM_EMBD,      DIM_EXPERT_FF, BY_ROW, EACH },
+    { "ffn_gate_up_exps.weight", AT(experts.gate), DIM_EMBD,      DIM_EXPERT_FF, BY_ROW, EACH | FIRST_HALF | OPTIONAL },
+    { "ffn_gate_up_exps.weight", AT(experts.up),   DIM_EMBD,      DIM_EXPERT_FF, BY_ROW, EACH | SECOND_HALF | WITH },
+    { "ffn_gate_exps.weight",  AT(experts.gate),   DIM_EMBD,      DIM_EXPERT_FF, BY_ROW, EACH | INSTEAD },
+    { "ffn_up_exps.weight",    AT(experts.up),     DIM_EMBD,      DIM_EXPERT_FF, BY_ROW, EACH | INSTEAD },
     { "ffn_down_exps.weight",  AT(experts.down),   DIM_EXPERT_FF, DIM_EMBD,      BY_COL, EACH },
     { "ffn_gate_inp_shexp.weight", AT(shared_scale), DIM_EMBD,    DIM_NONE,      WHOLE,  0 },
     { "ffn_gate_shexp.weight", AT(shared_gate),    DIM_EMBD,      DIM_SHARED_FF, BY_ROW, 0 },

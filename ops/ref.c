@@ -11,7 +11,7 @@ const double *ref_weight_row(const struct ref_args *a, int slot, uint64_t row)
     const struct weight *w = a->call->w[slot];
     const struct format *f = format_find(w->type);
     float *values = (float *)(void *)(a->scratch + w->dim[0]);     /* behind the doubles */
-    const void *bytes = w->host ? (const void *)(w->host + row * format_bytes(f, w->dim[0])) : a->scratch;
+    const void *bytes = w->host ? (const void *)weight_row(w, row, format_bytes(f, w->dim[0])) : a->scratch;
     if (!w->host) synthetic_rows(f, w->seed, row, 1, w->dim[0], w->synthetic_std, a->scratch);
     f->decode(bytes, values, (int64_t)w->dim[0]);
     for (uint64_t i = 0; i < w->dim[0]; i++) a->scratch[i] = values[i];

@@ -1,5 +1,6 @@
 /* tests/test_hybrid.c - models with recurrent layers: however a text is fed, cut, guessed at, restored from a
  * checkpoint or shared, its logits have the bits of feeding it row by row. */
+#include "gguf/writer.h"
 #include "model_drive.h"
 #include "run/runner.h"
 
@@ -14,14 +15,12 @@ struct rig {
     float *want, *got;              /* [TEXT][vocab], one row */
 };
 
-static bool rig_open(struct rig *g, const char *name, int n_slots)
+static bool rig_open_file(struct rig *g, const char *path, int n_slots)
 {
-    char path[64];
     struct model *m = NULL;
     luce_error err = { 0 };
     *g = (struct rig){ 0 };
-    snprintf(path, sizeof path, "oracle/%s.gguf", name);
-    luce_status st = gguf_open(&g->file, fixture(path), &err);
+    luce_status st = gguf_open(&g->file, path, &err);
     if (!st) st = device_open(&g->device, "cpu", &(struct device_params){ .n_threads = 2 }, &err);
     if (!st) st = model_open(&m, g->file, &err);
     struct load_params p = { .device = g->device, .context = 400, .n_slots = n_slots, .chunk = 100 };
@@ -33,6 +32,13 @@ static bool rig_open(struct rig *g, const char *name, int n_slots)
     g->got = mem_array((size_t)g->vocab, sizeof(float));
     for (int i = 0; i < TEXT; i++) g->text[i] = (int32_t)(test_random() % (uint64_t)g->vocab);
     return g->want && g->got;
+}
+
+static bool rig_open(struct rig *g, const char *name, int n_slots)
+{
+    char path[64];
+    snprintf(path, sizeof path, "oracle/%s.gguf", name);
+    return rig_open_file(g, fixture(path), n_slots);
 }
 
 static void rig_close(struct rig *g)
@@ -219,5 +225,63 @@ TEST(hybrid_checkpoints_are_thinned_out_when_there_is_no_room)
     int at[8], n = seq_checkpoints(s, at, 8);
     CHECK(n == CHECKPOINTS && at[0] == PAGE && at[n - 1] == 6 * PAGE, "%d from %d to %d", n, at[0], at[n - 1]);
     seq_close(s);
+    rig_close(&g);
+}
+
+/* Writes the tensor of both halves of each expert's rows, the gate's first; false when t is no gate. */
+static bool join_experts(struct gguf_writer *w, const struct gguf *g, const struct gguf_tensor *t, struct buf *both)
+{
+    char name[64];
+    int layer, end = 0;
+    if (sscanf(t->name, "blk.%d.ffn_gate_exps.weight%n", &layer, &end) != 1 || t->name[end]) return false;
+    snprintf(name, sizeof name, "blk.%d.ffn_up_exps.weight", layer);
+    const struct gguf_tensor *up = gguf_find(g, name);
+    size_t at = both->len, each = (size_t)(t->bytes / t->dim[2]);
+    for (size_t e = 0; up && e < t->dim[2]; e++) {
+        buf_add(both, t->data + e * each, each);
+        buf_add(both, up->data + e * each, each);
+    }
+    snprintf(name, sizeof name, "blk.%d.ffn_gate_up_exps.weight", layer);
+    gguf_add_tensor(w, &(struct gguf_source){ .name = name, .dim = { t->dim[0], 2 * t->dim[1], t->dim[2] }, .n_dims = 3,
+                                              .type = t->type, .data = both->data + at });
+    return true;
+}
+
+static const char *with_joined_experts(const char *from)
+{
+    struct gguf *g = NULL;
+    struct gguf_writer w = { 0 };
+    struct buf both = { 0 };
+    luce_error err = { 0 };
+    const char *path = scratch("joined.gguf");
+    CHECK_OK(gguf_open(&g, from, &err), err);
+    CHECK(buf_reserve(&both, 1 << 20));         /* it must not move */
+    for (size_t i = 0; g && i < gguf_n_keys(g); i++) gguf_add_key(&w, gguf_key_at(g, i));
+    for (size_t i = 0; g && i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        if (join_experts(&w, g, t, &both) || strstr(t->name, "ffn_up_exps")) continue;
+        struct gguf_source s = { .name = t->name, .n_dims = t->n_dims, .type = t->type, .data = t->data };
+        memcpy(s.dim, t->dim, sizeof s.dim);
+        gguf_add_tensor(&w, &s);
+    }
+    CHECK_OK(gguf_write(&w, path, &err), err);
+    gguf_writer_drop(&w);
+    buf_drop(&both);
+    gguf_close(g);
+    return path;
+}
+
+TEST(hybrid_experts_may_have_gate_and_up_in_one_tensor)
+{
+    struct rig g, j;
+    luce_error err = { 0 };
+    if (!rig_open(&g, "qwen35moe", 1) || !rig_open_file(&j, with_joined_experts(fixture("oracle/qwen35moe.gguf")), 1)) return;
+    CHECK(gguf_find(j.file, "blk.0.ffn_gate_up_exps.weight") && !gguf_find(j.file, "blk.0.ffn_gate_exps.weight"));
+    CHECK_OK(model_check_weights(runner_model(j.runner), &err), err);
+    memcpy(j.text, g.text, sizeof g.text);
+    feed_plain(&g);
+    feed_plain(&j);
+    CHECK(!memcmp(g.want, j.want, TEXT * (size_t)g.vocab * sizeof *g.want), "other logits");
+    rig_close(&j);
     rig_close(&g);
 }

@@ -57,22 +57,18 @@ static void pack_strip(const struct packing *k, int strip, int thread)
 {
     const struct packed *p = k->p;
     int64_t first = (int64_t)strip * LANES, rows = p->out - first < LANES ? p->out - first : LANES;
-    const uint8_t *from = k->w->host;
-    if (from) {
-        from += (size_t)first * k->row_bytes;
-    } else {
-        uint8_t *made = k->made + (size_t)thread * k->made_bytes;
-        synthetic_rows(p->format, k->w->seed, (uint64_t)first, (uint64_t)rows, (uint64_t)p->in,
-                       k->w->synthetic_std, made);
-        from = made;
-    }
+    uint8_t *made = k->made + (size_t)thread * k->made_bytes;
+    if (!k->w->host)
+        synthetic_rows(p->format, k->w->seed, (uint64_t)first, (uint64_t)rows, (uint64_t)p->in, k->w->synthetic_std,
+                       made);
     int unit = unit_of(p);
     size_t unit_src = (size_t)(unit / p->format->block) * (size_t)p->format->bytes;
     size_t unit_dst = p->strips_as->bytes(p->format, unit);
     uint8_t *to = p->data + (size_t)strip * p->strip_bytes;
     memset(to, 0, p->strip_bytes);
     for (int lane = 0; lane < rows; lane++) {
-        const uint8_t *src = from + (size_t)lane * k->row_bytes;
+        const uint8_t *src = k->w->host ? weight_row(k->w, (uint64_t)(first + lane), k->row_bytes)
+                                        : made + (size_t)lane * k->row_bytes;
         for (int64_t at = 0, u = 0; at < p->in; at += unit, u++) {
             int n = p->in - at < unit ? (int)(p->in - at) : unit;
             p->strips_as->pack(p->format, src + (size_t)u * unit_src, n, lane, to + (size_t)u * unit_dst);

@@ -74,6 +74,15 @@ static luce_status send_bytes(struct sender *s, const uint8_t *from, uint64_t by
     return st;
 }
 
+static luce_status send_groups(struct sender *s, const struct weight *w, uint64_t row_bytes, luce_error *err)
+{
+    uint64_t total = rows_of(w), group = w->group ? w->group : total;
+    luce_status st = LUCE_OK;
+    for (uint64_t r = 0; r < total && !st; r += group)
+        st = send_bytes(s, weight_row(w, r, row_bytes), group * row_bytes, err);
+    return st;
+}
+
 static luce_status send_synthetic(struct sender *s, const struct weight *w, const struct format *f, uint64_t total,
                                   luce_error *err)
 {
@@ -113,9 +122,9 @@ static void decode_rows(const struct weight *w, const struct format *f, uint64_t
                         float *out)
 {
     uint64_t row = format_bytes(f, w->dim[0]);
-    const uint8_t *from = w->host ? w->host + first * row : raw;
     if (!w->host) synthetic_rows(f, w->seed, first, n, w->dim[0], w->synthetic_std, raw);
-    f->decode(from, out, (int64_t)(n * w->dim[0]));
+    for (uint64_t i = 0; i < n; i++)
+        f->decode(w->host ? weight_row(w, first + i, row) : raw + i * row, out + i * w->dim[0], (int64_t)w->dim[0]);
 }
 
 /* Sends the decoded weights as f16; `unit` comes from a first pass over all of them. */
@@ -163,7 +172,7 @@ luce_status gpu_upload(struct device *d, struct weight *w, luce_error *err)
     luce_status st = gpu_alloc(g, (void **)&x->at, x->bytes + 16, w->name, err);
     struct sender s = { .g = g, .to = x->at };
     if (!st && !plain) st = send_decoded(&s, w, f, &x->unit, err);
-    else if (!st && w->host) st = send_bytes(&s, w->host, x->bytes, err);
+    else if (!st && w->host) st = send_groups(&s, w, x->row_bytes, err);
     else if (!st) st = send_synthetic(&s, w, f, x->bytes, err);
     if (!st) st = gpu_check(g, GPU(StreamSynchronize)(g->stream), "copying weights to it", err);
     if (st) {
