@@ -4,37 +4,29 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "cli/bench.h"
-#include "cli/chat_form.h"
 #include "cli/generate.h"
+#include "cli/prompt_sets.h"
 #include "cli/terminal.h"
 
 enum { DEFAULT_TOKENS = 128, RANDOM_PROMPTS = 4, RANDOM_TOKENS = 32, SCRIPTED_TOKENS = 15 };
-static const uint64_t prompt_bytes_most = 1 << 20;
 
 struct set {
     const char *name;
-    bool chat;                      /* prompts are questions: they go into the model's chat form */
     int prompts;
     size_t tokens;                  /* of each way, after the first of a text */
     double plain_seconds, seconds;
     luce_speculation sum;
 };
-static const struct set sets[] = {
-    { .name = "code" }, { .name = "chat", .chat = true }, { .name = "math", .chat = true }, { .name = "prose" },
-    { .name = "repeat" },
-};
-enum { N_SETS = COUNT(sets) };
 
 struct spec_bench {
     const struct options *o;
     luce_model *model;
     luce_model_info info;
-    struct set set[N_SETS + 1];     /* those with prompts */
+    struct set set[PROMPT_SETS + 1];     /* those with prompts */
     int n;
 };
 
@@ -87,37 +79,17 @@ static luce_status run_prompt(struct spec_bench *b, struct set *s, luce_request 
     return st;
 }
 
-static luce_status run_text(struct spec_bench *b, struct set *s, struct str text, luce_error *err)
+static luce_status run_text(void *user, const luce_text *text, const struct chat_form *form, luce_error *err)
 {
-    struct chat_text chat = { 0 };
-    luce_request q = { .text = { .at = text.at, .bytes = text.len, .flags = LUCE_BOS } };
-    const struct chat_form *form = chat_form_find(&b->info);
-    if (s->chat) {
-        chat_turn(&chat, form, CHAT_FIRST, NULL, text);
-        q.text = chat_prompt(&chat, CHAT_FIRST);
+    struct spec_bench *b = user;
+    struct set *s = &b->set[b->n];
+    luce_request q = { .text = *text };
+    if (form) {
         q.stop = &form->stop;
         q.n_stop = form->stop != NULL;
     }
-    luce_status st = chat.text.failed ? fail(err, LUCE_E_NOMEM, "out of memory for a prompt")
-                                      : run_prompt(b, s, &q, err);
-    chat_text_drop(&chat);
-    return st;
-}
-
-/* Prompts are separated by lines "%%". */
-static luce_status run_file(struct spec_bench *b, struct set *s, struct str rest, luce_error *err)
-{
-    static const char mark[] = "\n%%\n";
-    luce_status st = LUCE_OK;
-    while (rest.len && !st) {
-        const char *end = strstr(rest.at, mark);
-        struct str text = { rest.at, end ? (size_t)(end - rest.at) : rest.len };
-        size_t used = end ? text.len + strlen(mark) : rest.len;
-        while (text.len && text.at[text.len - 1] == '\n') text.len--;
-        if (text.len) st = run_text(b, s, text, err);
-        rest = (struct str){ rest.at + used, rest.len - used };
-        progress_show(s->name, s->prompts / 12.0);
-    }
+    luce_status st = run_prompt(b, s, &q, err);
+    progress_show(s->name, s->prompts / 12.0);
     return st;
 }
 
@@ -132,18 +104,12 @@ static bool wanted(const struct options *o, const char *name)
 static luce_status run_folder(struct spec_bench *b, luce_error *err)
 {
     luce_status st = LUCE_OK;
-    for (int i = 0; i < N_SETS && !st; i++) {
-        struct buf path = { 0 }, text = { 0 };
-        luce_error absent = { 0 };
-        if (!wanted(b->o, sets[i].name)) continue;
-        buf_printf(&path, "%s/%s.txt", b->o->prompts, sets[i].name);
-        if (path.failed) st = fail(err, LUCE_E_NOMEM, "out of memory for a path");
-        else if (!file_read(&text, path.data, prompt_bytes_most, &absent)) {
-            b->set[b->n] = sets[i];
-            st = run_file(b, &b->set[b->n++], (struct str){ buf_text(&text), text.len }, err);
-        }
-        buf_drop(&text);
-        buf_drop(&path);
+    for (int i = 0; i < PROMPT_SETS && !st; i++) {
+        bool found;
+        if (!wanted(b->o, prompt_sets[i].name)) continue;
+        b->set[b->n] = (struct set){ .name = prompt_sets[i].name };
+        st = prompt_set_each(b->o->prompts, &prompt_sets[i], &b->info, run_text, b, &found, err);
+        b->n += found;
     }
     if (!st && b->n == 0)
         st = fail(err, LUCE_E_ARG, "--prompts %s: no set is there; expected code.txt, chat.txt, math.txt, prose.txt "
@@ -245,7 +211,7 @@ luce_status bench_spec_run(const struct options *o, luce_error *err)
     struct buf out = { 0 };
     for (int i = 0; i < o->only.n; i++) {
         bool known = false;
-        for (int k = 0; k < N_SETS; k++) known = known || !strcmp(o->only.at[i], sets[k].name);
+        for (int k = 0; k < PROMPT_SETS; k++) known = known || !strcmp(o->only.at[i], prompt_sets[k].name);
         if (!known)
             return fail(err, LUCE_E_ARG, "--only %s: the sets of --spec are code, chat, math, prose, repeat",
                         o->only.at[i]);
