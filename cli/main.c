@@ -11,8 +11,8 @@
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_DEVICE_LOST = 70, EXIT_SIGNAL = 128 };
 
 static const struct command commands[COMMAND_COUNT] = {
-#define ROW(id, name, operands, least, most, summary) \
-    [COMMAND_##id] = { #name, operands, least, most, summary, name##_run },
+#define ROW(id, name, word, operands, least, most, summary) \
+    [COMMAND_##id] = { word, operands, least, most, summary, name##_run },
     COMMANDS(ROW)
 #undef ROW
 };
@@ -22,7 +22,7 @@ static void help(struct buf *out)
     buf_add_text(out, "luce, an inference engine for language models\n\n"
                       "Usage: luce COMMAND [options] ...\n\nCommands:\n");
     for (int i = 0; i < COMMAND_COUNT; i++)
-        buf_printf(out, "  %-12s %s\n", commands[i].name, commands[i].summary);
+        buf_printf(out, "  %-14s %s\n", commands[i].name, commands[i].summary);
     buf_add_text(out, "\n'luce COMMAND --help' lists a command's options; --version prints the version;\n"
                       "--man DIRECTORY writes manual pages.\n");
 }

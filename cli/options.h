@@ -28,6 +28,11 @@ struct options {
     int64_t draft_max, draft_block_size;
     double draft_right;
     const char *prompts;            /* folder of bench --spec, or NULL */
+    /* train-drafter */
+    const char *out, *from, *held_out, *python, *recipe;    /* from: folder of prompts, or NULL */
+    int64_t most_texts, steps;      /* of each set; 0: all, the recipe's own number */
+    double minutes;
+    bool resume;
     struct option_texts stop, only;
     int64_t threads, context, chunk, max_tokens, top_k, penalty_window;
     int64_t seed;                   /* -1: a random one */
@@ -54,20 +59,22 @@ struct options {
     int n_operands;
 };
 
-/* The commands: id, name, operands, least and most of them, summary. The function is NAME_run, in cli/NAME.c. */
-#define COMMANDS(X)                                                                                                \
-    X(SERVE, serve, "[MODEL]", 0, 1, "answer requests over HTTP: the APIs of OpenAI and Anthropic")                \
-    X(RUN, run, "", 0, 0, "continue a prompt, or answer it with --chat")                                           \
-    X(CHAT, chat, "", 0, 0, "talk with a model in the terminal")                                                   \
-    X(BENCH, bench, "", 0, 0, "measure a model's speed beside the machine's limits")                               \
-    X(PERPLEXITY, perplexity, "", 0, 0, "measure how well a model predicts a text")                                \
-    X(INSPECT, inspect, "FILE", 1, 1, "print what a model file holds")                                             \
-    X(TOKENIZE, tokenize, "[TEXT]", 0, 1, "turn text into token ids, or ids into text")                            \
-    X(DEVICES, devices, "", 0, 0, "list what models can run on here")                                              \
-    X(DOCTOR, doctor, "[OP]", 0, 1, "check a device's kernels against their definitions")
+/* The commands: id, name in C, word of the command line, operands, least and most of them, summary. The function is
+ * NAME_run, in cli/NAME.c. */
+#define COMMANDS(X)                                                                                                  \
+    X(SERVE, serve, "serve", "[MODEL]", 0, 1, "answer requests over HTTP: the APIs of OpenAI and Anthropic")         \
+    X(RUN, run, "run", "", 0, 0, "continue a prompt, or answer it with --chat")                                      \
+    X(CHAT, chat, "chat", "", 0, 0, "talk with a model in the terminal")                                             \
+    X(BENCH, bench, "bench", "", 0, 0, "measure a model's speed beside the machine's limits")                        \
+    X(PERPLEXITY, perplexity, "perplexity", "", 0, 0, "measure how well a model predicts a text")                    \
+    X(TRAIN_DRAFTER, train_drafter, "train-drafter", "MODEL", 1, 1, "train a drafter for a model, with PyTorch")       \
+    X(INSPECT, inspect, "inspect", "FILE", 1, 1, "print what a model file holds")                                    \
+    X(TOKENIZE, tokenize, "tokenize", "[TEXT]", 0, 1, "turn text into token ids, or ids into text")                  \
+    X(DEVICES, devices, "devices", "", 0, 0, "list what models can run on here")                                     \
+    X(DOCTOR, doctor, "doctor", "[OP]", 0, 1, "check a device's kernels against their definitions")
 
 enum command_id {
-#define ID(id, name, operands, least, most, summary) COMMAND_##id,
+#define ID(id, name, word, operands, least, most, summary) COMMAND_##id,
     COMMANDS(ID)
 #undef ID
     COMMAND_COUNT
@@ -106,7 +113,7 @@ luce_status output_write(const struct buf *text, luce_error *err);
 luce_status man_write(const char *directory, const struct command *commands, int n, luce_error *err);
 
 /* The commands, each in its file; see struct command. */
-#define DECLARE(id, name, operands, least, most, summary) \
+#define DECLARE(id, name, word, operands, least, most, summary) \
     luce_status name##_run(const struct options *o, luce_error *err);
 COMMANDS(DECLARE)
 #undef DECLARE

@@ -1,0 +1,142 @@
+/* cli/train_drafter.c - luce train-drafter: a DFlash drafter for a model, from prompts to a measured file. Each stage
+ * leaves a file in the folder --out, so that --resume goes on with what is missing:
+ *   prompts/            what the model is asked (training/prompts.py)
+ *   data.safetensors    its answers and its layers' outputs (cli/train_data.c)
+ *   checkpoint.pt       the training (training/train.py), whose best network goes to
+ *   drafter-f32.gguf    and, encoded, to
+ *   drafter.gguf        which is measured as luce bench --spec does, on prompts that were held out. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "base/process.h"
+#include "cli/bench.h"
+#include "cli/terminal.h"
+#include "cli/train.h"
+
+enum { PYTHON_ABSENT = 127, NO_TORCH = 3, ARGS_MOST = 24 };
+
+struct job {
+    const struct options *o;
+    struct buf prompts, data, f32, drafter, script[2], number[2];
+};
+
+static bool is_there(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0;
+}
+
+/* A program of the folder --recipe, which says itself what is wrong. */
+static luce_status run_python(const struct job *j, const char *const *args, luce_error *err)
+{
+    const char *python = j->o->python;
+    int code;
+    luce_error why = { 0 };
+    if (process_run(args, &code, &why) || code == PYTHON_ABSENT)
+        return fail(err, LUCE_E_UNSUPPORTED, "train-drafter needs Python: '%s' does not start (%s). Install it, or "
+                    "name it with --python", python, *why.text ? why.text : "not found");
+    if (code == 0) return LUCE_OK;
+    if (interrupted(NULL) || code == 128 + 2)
+        return fail(err, LUCE_E_CANCELLED, "train-drafter: interrupted; the same command with --resume goes on");
+    if (code == NO_TORCH)
+        return fail(err, LUCE_E_UNSUPPORTED, "train-drafter needs PyTorch, which '%s' does not have: '%s -m pip "
+                    "install -r %s/requirements.txt', or name another Python with --python", python, python,
+                    j->o->recipe);
+    return fail(err, LUCE_E_IO, "train-drafter: %s ended with code %d; what it wrote above says why", args[1], code);
+}
+
+static luce_status make_prompts(struct job *j, luce_error *err)
+{
+    const struct options *o = j->o;
+    const char *args[ARGS_MOST] = { o->python, buf_text(&j->script[0]), buf_text(&j->prompts), "--held-out",
+                                    o->held_out };
+    int n = 5;
+    if (o->from) {
+        args[n++] = "--from";
+        args[n++] = o->from;
+    }
+    return run_python(j, args, err);
+}
+
+static luce_status train(struct job *j, luce_error *err)
+{
+    const struct options *o = j->o;
+    const char *args[ARGS_MOST] = { o->python, buf_text(&j->script[1]), o->out };
+    int n = 3;
+    buf_printf(&j->number[0], "%lld", (long long)o->steps);
+    buf_printf(&j->number[1], "%g", o->minutes);
+    if (o->steps) {
+        args[n++] = "--steps";
+        args[n++] = buf_text(&j->number[0]);
+    }
+    if (o->minutes > 0) {
+        args[n++] = "--minutes";
+        args[n++] = buf_text(&j->number[1]);
+    }
+    if (o->resume) args[n++] = "--resume";
+    return run_python(j, args, err);
+}
+
+/* As luce bench --spec on the held-out prompts, where DFlash runs. */
+static luce_status report(const struct job *j, luce_error *err)
+{
+    struct options o = *j->o;
+    o.model = o.operands[0];
+    o.draft = buf_text(&j->drafter);
+    o.spec = NULL;
+    o.device = "cpu";
+    o.prompts = o.held_out;
+    o.draft_right = -1;
+    o.max_tokens = 0;
+    return bench_spec_run(&o, err);
+}
+
+static luce_status stages(struct job *j, luce_error *err)
+{
+    const struct options *o = j->o;
+    luce_status st = LUCE_OK;
+    bool have = o->resume && is_there(buf_text(&j->data));
+    if (!have) {
+        if (!(o->resume && is_there(buf_text(&j->prompts)))) st = make_prompts(j, err);
+        if (!st) st = train_data_write(o, buf_text(&j->prompts), buf_text(&j->data), err);
+    }
+    if (!st) st = train(j, err);
+    if (!st) st = gguf_to_q8_0(buf_text(&j->f32), buf_text(&j->drafter), err);
+    if (!st) st = report(j, err);
+    if (!st) fprintf(stderr, "the drafter is %s: luce run -m %s --draft %s\n", buf_text(&j->drafter), o->operands[0],
+                     buf_text(&j->drafter));
+    return st;
+}
+
+luce_status train_drafter_run(const struct options *o, luce_error *err)
+{
+    struct job j = { .o = o };
+    struct buf *all[] = { &j.prompts, &j.data, &j.f32, &j.drafter, &j.script[0], &j.script[1], &j.number[0],
+                          &j.number[1] };
+    buf_printf(&j.prompts, "%s/prompts", o->out);
+    buf_printf(&j.data, "%s/data.safetensors", o->out);
+    buf_printf(&j.f32, "%s/drafter-f32.gguf", o->out);
+    buf_printf(&j.drafter, "%s/drafter.gguf", o->out);
+    buf_printf(&j.script[0], "%s/prompts.py", o->recipe);
+    buf_printf(&j.script[1], "%s/train.py", o->recipe);
+    luce_status st = LUCE_OK;
+    for (size_t i = 0; i < COUNT(all); i++)
+        if (all[i]->failed) st = fail(err, LUCE_E_NOMEM, "out of memory for the names of files");
+    interrupt_catch();
+    if (!st && !is_there(buf_text(&j.script[1])))
+        st = fail(err, LUCE_E_ARG, "--recipe %s: there is no train.py; give the folder training/ of luce's sources",
+                  o->recipe);
+    if (!st && mkdir(o->out, 0777) && errno != EEXIST)
+        st = fail(err, LUCE_E_IO, "%s: %s", o->out, strerror(errno));
+    if (!st) {                          /* before minutes of work, not after */
+        const char *args[] = { o->python, buf_text(&j.script[1]), "--check", NULL };
+        st = run_python(&j, args, err);
+    }
+    if (!st) st = stages(&j, err);
+    for (size_t i = 0; i < COUNT(all); i++) buf_drop(all[i]);
+    return st;
+}
