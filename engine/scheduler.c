@@ -7,6 +7,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
+#define PAUSE_SECONDS 0.25            /* the longest that running texts should wait for a chunk of a prompt */
+
 luce_status scheduler_init(struct scheduler *s, struct runner *r, luce_error *err)
 {
     int vocab = runner_model(r)->c.vocab;
@@ -72,8 +74,26 @@ static int next_rows(const struct scheduler *s, const struct request *r, enum st
     return left;
 }
 
-/* The class of the next step: the one that somebody waits for. When both do, wide steps may take as long
- * as narrow ones, so that running texts keep half of their speed. */
+/* What a step of that class means for texts that run beside prompts: they should have two of the usual
+ * narrow steps' worth of time for each that they get. Right after a wide step narrow ones are slow, since caches
+ * hold other things, and that counts for the texts. At least a quarter of a narrow step is paid back, so that
+ * prompts go on whatever else slows the machine. */
+static void note_time(struct scheduler *s, enum step_class class, double took)
+{
+    if (class == STEP_WIDE) {
+        s->debt += took;
+        s->row_seconds = took / runner_step(s->runner)->head.n_rows;
+        return;
+    }
+    double usual = s->usual_seconds * 1.02;         /* what made it slower may stay */
+    s->usual_seconds = usual == 0 || took < usual ? took : usual;
+    double paid = 2 * s->usual_seconds - took;
+    s->debt -= paid > took / 4 ? paid : took / 4;
+    if (s->debt < 0) s->debt = 0;
+}
+
+/* The class of the next step: the one that somebody waits for. When both do, running texts keep half of
+ * their speed. */
 static enum step_class choose_class(struct scheduler *s)
 {
     bool waits[2] = { false, false };
@@ -174,12 +194,23 @@ static int share_of_oldest(const struct scheduler *s, enum step_class class, int
     return room - wanted > half ? room - wanted : half;
 }
 
+/* The most rows of a wide step: what a running text may wait for, by what rows took in the one before. */
+static int most_wide_rows(const struct scheduler *s)
+{
+    int most = runner_chunk(s->runner);
+    bool running = false;
+    for (int i = 0; i < s->n_active; i++) running |= s->active[i]->state == REQUEST_DECODE;
+    if (!running || s->row_seconds * most <= PAUSE_SECONDS) return most;
+    int rows = (int)(PAUSE_SECONDS / s->row_seconds) / PAGE * PAGE;
+    return rows > PAGE ? rows : PAGE;
+}
+
 /* Fills the step: running texts first, then prompts, oldest first, which leaves room for others. A
  * request that the cache has no pages for waits; if nobody can go on, the youngest of them fails and
  * makes room. */
 static void fill(struct scheduler *s, struct packed *p, enum step_class class)
 {
-    int most = class == STEP_WIDE ? runner_chunk(s->runner) : NARROW_ROWS;
+    int most = class == STEP_WIDE ? most_wide_rows(s) : NARROW_ROWS;
     struct request *starved = NULL;
     luce_error why = { 0 };
     if (s->speculator && class == STEP_NARROW) draft(s);
@@ -372,7 +403,7 @@ luce_status scheduler_step(struct scheduler *s, luce_error *err)
     if (s->hook) s->hook->step(s->hook->context, class, runner_step(s->runner)->head.n_rows);
     luce_status st = p.n ? runner_run(s->runner, &local) : LUCE_OK;
     double took = s->clock() - start;
-    s->debt = class == STEP_WIDE ? s->debt + took : s->debt > took ? s->debt - took : 0;
+    if (p.n) note_time(s, class, took);
     s->steps++;
     if (st) {
         fail_all(s, st, &local);

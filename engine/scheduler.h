@@ -1,7 +1,7 @@
 /* engine/scheduler.h - puts the rows of the active requests into steps, and hands out the tokens that
  * come of them. One step at a time: prompts in chunks, running texts together. While both wait, the
- * time is shared evenly between them, and a chunk between the oldest prompt and short ones. Threads: one owner,
-     the one of the runner. */
+ * time is shared evenly between them, in pieces too short to be noticed, and a chunk between the oldest prompt
+ * and short ones. Threads: one owner, the one of the runner. */
 #ifndef LUCE_ENGINE_SCHEDULER_H
 #define LUCE_ENGINE_SCHEDULER_H
 
@@ -28,7 +28,9 @@ struct scheduler {
     bool            wide_last;      /* class of the step before */
     struct speculator *speculator;  /* borrowed; NULL: nothing is guessed */
     struct draft   *draft;          /* [STEP_SEQS] by slot; NULL without a speculator */
-    double          debt;           /* seconds of wide steps that running texts have waited for */
+    double          debt;           /* seconds that running texts are behind half of their speed */
+    double          usual_seconds;  /* of a narrow step that nothing disturbs */
+    double          row_seconds;    /* of a row of the last wide step */
     double        (*clock)(void);   /* clock_seconds; tests write their own time */
     uint64_t        steps, prompt_rows;     /* prompt_rows: of prompts, as far as they were not shared */
 };

@@ -122,6 +122,61 @@ TEST(scheduler_packs_running_texts_into_shared_steps)
     rig_close(&g);
 }
 
+/* A step takes a tenth of a second, or 2 ms for each row of a prompt. */
+static double pretended;
+static bool cold;
+static int wide_rows[64], n_wide, n_narrow;
+
+static double pretended_clock(void)
+{
+    return pretended;
+}
+
+static void pretend_step(void *context, enum step_class class, int n_rows)
+{
+    (void)context;
+    pretended += class == STEP_WIDE ? 5e-3 * n_rows : cold ? 0.25 : 0.1;
+    cold = class == STEP_WIDE;
+    if (class == STEP_NARROW) n_narrow++;
+    else if (n_wide < 64) wide_rows[n_wide++] = n_rows;
+}
+
+static bool leave_logits(void *context, const struct request *r, float *logits)
+{
+    (void)context, (void)r, (void)logits;
+    return false;
+}
+
+TEST(scheduler_running_texts_keep_half_of_their_speed_beside_a_long_prompt)
+{
+    struct rig g;
+    luce_error err = { 0 };
+    int32_t ids[500];
+    for (int i = 0; i < 500; i++) ids[i] = 5 + (int32_t)(test_random() % 80);
+    luce_request text = { .tokens = prompt, .n_tokens = 12, .max_tokens = 200 };
+    luce_request lone = { .tokens = ids, .n_tokens = 500, .max_tokens = 1 };
+    if (!rig_open(&g, &(struct load_params){ .context = 512, .n_slots = 2, .chunk = 128 })) return;
+    struct step_hook hook = { .step = pretend_step, .logits = leave_logits };
+    struct request r[2];
+    g.scheduler.hook = &hook;
+    g.scheduler.clock = pretended_clock;
+    begin(&g, &r[1], &lone);                /* nobody runs: whole chunks */
+    n_wide = n_narrow = 0;
+    CHECK_OK(scheduler_step(&g.scheduler, &err), err);
+    CHECK_EQ(wide_rows[0], 128);
+    begin(&g, &r[0], &text);
+    while (r[0].state != REQUEST_DECODE) CHECK_OK(scheduler_step(&g.scheduler, &err), err);
+    n_wide = n_narrow = 0;
+    double start = pretended;
+    while (r[1].state == REQUEST_PROMPT) CHECK_OK(scheduler_step(&g.scheduler, &err), err);
+    double share = 0.1 * n_narrow / (pretended - start);
+    for (int i = 0; i < n_wide; i++) CHECK(wide_rows[i] <= PAGE, "a running text waited for %d rows", wide_rows[i]);
+    CHECK(n_wide >= 4 && share > 0.42 && share < 0.6, "the text kept %.2f of its speed", share);
+    while (g.scheduler.n_active) CHECK_OK(scheduler_step(&g.scheduler, &err), err);
+    for (int i = 0; i < 2; i++) end(&r[i]);
+    rig_close(&g);
+}
+
 TEST(scheduler_a_full_cache_ends_the_youngest)
 {
     struct rig g;
