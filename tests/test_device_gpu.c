@@ -32,7 +32,7 @@ static bool emulated(struct device *d)
 }
 
 /* Ops that the GPU has no kernels for, of some or all attributes. */
-static const char *const missing[] = { "route", "moe_glu", "moe_down", "rope_kv", "short_conv", "delta", "gated" };
+static const char *const missing[] = { "rope_kv", "short_conv", "delta", "gated" };
 
 /* Context: how many results said that there is no kernel. */
 static void report(void *context, const struct check_result *r)

@@ -85,6 +85,8 @@ static bool has(const struct device *d, const struct call *c)
     switch (c->op) {
     case OP_GLU: return ((const struct glu_attr *)c->attr)->n_mat == 1 ||
                         (tiles_of(c->w[0]->type) == tiles_of(c->w[1]->type));
+    case OP_ROUTE: return route_can(((const struct route_attr *)c->attr)->experts);
+    case OP_MOE_GLU: return tiles_of(c->w[0]->type) == tiles_of(c->w[1]->type);
     case OP_ROPE_KV: {
         const struct rope_kv_attr *a = c->attr;
         return a->head_dim <= 256 && a->heads > 0 && !a->q_stride && !a->sections[0];
@@ -113,9 +115,11 @@ static double tolerance(const struct device *d, const struct tape *t, const stru
     (void)d, (void)t;
     switch (c->op) {
     case OP_LINEAR: return has_mins(c) ? 4e-5 : 4e-6;
-    case OP_GLU: return has_mins(c) ? 4e-5 : 1e-5;
+    case OP_GLU: case OP_MOE_GLU: return has_mins(c) ? 4e-5 : 1e-5;
+    case OP_MOE_DOWN: return has_mins(c) ? 4e-5 : 4e-6;
     case OP_ATTN: return 4e-6;
     case OP_ARGMAX: case OP_TAKE: return 0;
+    case OP_ROUTE: return 1e-10;
     case OP_EMBED: return rows_decodable(c->w[0]->type) ? 1e-9 : 1e-6;
     default: return 1e-9;
     }

@@ -179,6 +179,66 @@ static void emit_glu(struct emitter *e)
     pad(e, y, p.form);
 }
 
+static struct moe_table *table_of(const struct emitter *e, struct val ids)
+{
+    const struct place *x = &e->p->places[ids.id];
+    return x->form ? (struct moe_table *)(void *)(e->g->block + x->form_at) : NULL;
+}
+
+static void emit_route(struct emitter *e)
+{
+    const struct route_attr *a = e->c->attr;
+    struct val ids = e->c->out[0];
+    struct route_args x = { .z = value_at(e, e->c->in[0]), .bias = vector_at(e->c->w[0]),
+                            .ids = (int32_t *)(void *)value_at(e, ids), .weights = value_at(e, e->c->out[1]),
+                            .n_rows = rows_at(e, ids), .experts = a->experts, .used = a->used,
+                            .sigmoid = a->score == SCORE_SIGMOID, .normalise = a->normalise,
+                            .scale = a->scale != 0 ? a->scale : 1 };
+    struct launch *l = push(e, 2);
+    if (!l) return;
+    launch_route(l, &x, bucket_rows(e, ids));
+    if (table_of(e, ids)) launch_moe_table(l + 1, table_of(e, ids), &x, bucket_rows(e, ids));
+    done(e, table_of(e, ids) ? 2 : 1);
+}
+
+/* The product of an expert call. */
+static struct moe_product experts(const struct emitter *e, float *y, enum product_epilogue epilogue, float scale)
+{
+    const struct moe_attr *a = e->c->attr;
+    const struct gpu_pack *w = e->p->packs[e->index * PACK_MOST];
+    return (struct moe_product){ .format = w->format, .epilogue = epilogue, .tiles = w->tiles,
+                                 .x = value_at(e, e->c->in[0]), .y = y, .table = table_of(e, e->c->in[1]),
+                                 .n_cols = w->n_cols, .n_rows_w = w->n_rows, .out_rows = (int)e->c->w[0]->dim[1],
+                                 .used = a->used, .width = moe_width(bucket_rows(e, e->c->in[0])), .unit = w->unit,
+                                 .scale = scale };
+}
+
+static void emit_moe_glu(struct emitter *e)
+{
+    const struct moe_attr *a = e->c->attr;
+    struct moe_product p = experts(e, value_at(e, e->c->out[0]), a->act == ACT_SILU ? PRODUCT_SILU : PRODUCT_GELU, 1);
+    struct launch *l = push(e, 1);
+    if (!l) return;
+    launch_moe_product(l, &p, e->g->n_units);
+    done(e, 1);
+}
+
+static void emit_moe_down(struct emitter *e)
+{
+    const struct moe_attr *a = e->c->attr;
+    struct val y = e->c->out[0];
+    float *z = (float *)(void *)(e->g->block + e->p->scratch_at);
+    struct moe_product p = experts(e, z, PRODUCT_STORE, gated_scale);
+    struct moe_sum_args sum = { .z = z, .weights = value_at(e, e->c->in[2]),
+                                .residual = e->c->n_in > 3 ? value_at(e, e->c->in[3]) : NULL, .y = value_at(e, y),
+                                .n_rows = rows_at(e, y), .used = a->used, .cols = shape_of(e, y).cols };
+    struct launch *l = push(e, 2);
+    if (!l) return;
+    launch_moe_product(l, &p, e->g->n_units);
+    launch_moe_sum(l + 1, &sum, bucket_rows(e, y));
+    done(e, 2);
+}
+
 static void emit_embed(struct emitter *e)
 {
     const struct embed_attr *a = e->c->attr;
@@ -293,7 +353,8 @@ static void emit_argmax(struct emitter *e)
 static void (*const emitters[OP_COUNT])(struct emitter *) = {
     [OP_EMBED] = emit_embed, [OP_NORM] = emit_norm, [OP_LINEAR] = emit_linear, [OP_GLU] = emit_glu,
     [OP_GATE] = emit_gate, [OP_ROPE_KV] = emit_rope_kv, [OP_ATTN] = emit_attn, [OP_TAKE] = emit_take,
-    [OP_ADD] = emit_add, [OP_ARGMAX] = emit_argmax,
+    [OP_ADD] = emit_add, [OP_ARGMAX] = emit_argmax, [OP_ROUTE] = emit_route, [OP_MOE_GLU] = emit_moe_glu,
+    [OP_MOE_DOWN] = emit_moe_down,
 };
 
 bool program_has(int op)
@@ -340,8 +401,9 @@ static luce_status find_packs(struct gpu *g, struct program *p, int index, luce_
 {
     const struct call *c = &p->tape->calls[index];
     struct gpu_pack **out = &p->packs[index * PACK_MOST];
-    bool pair = c->op == OP_GLU, biased = false;
-    int n = pair ? ((const struct glu_attr *)c->attr)->n_mat : ((const struct linear_attr *)c->attr)->n_mat;
+    bool pair = c->op == OP_GLU || c->op == OP_MOE_GLU, biased = false;
+    int n = c->op == OP_GLU ? ((const struct glu_attr *)c->attr)->n_mat : c->op == OP_MOE_GLU ? 2
+          : c->op == OP_MOE_DOWN ? 1 : ((const struct linear_attr *)c->attr)->n_mat;
     for (int i = 0; i < n && !pair; i++) biased |= c->w[W_LINEAR_BIAS + i] != NULL;
     luce_status st = LUCE_OK;
     if (pair || (n > 1 && !biased)) {
@@ -372,8 +434,13 @@ luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err)
             most(&scratch, 4 * attn_scratch(p->plan->bucket.rows[DOM_ROWS], a->heads, a->head_dim,
                                             most_splits(p, c->layer, &split)));
         }
-        if (c->op != OP_LINEAR && c->op != OP_GLU) continue;
+        if (c->op == OP_MOE_DOWN)
+            most(&scratch, sizeof(float) * (uint64_t)p->plan->bucket.rows[c->shape[0].rows] *
+                               (uint64_t)((const struct moe_attr *)c->attr)->used * (uint64_t)c->shape[0].cols);
+        bool experts = c->op == OP_MOE_GLU || c->op == OP_MOE_DOWN;
+        if (c->op != OP_LINEAR && c->op != OP_GLU && !experts) continue;
         st = find_packs(g, p, i, err);
+        if (experts) continue;
         for (int j = 0; j < PACK_MOST && !st; j++) {
             const struct gpu_pack *w = p->packs[i * PACK_MOST + j];
             if (!w) continue;

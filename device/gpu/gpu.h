@@ -48,7 +48,8 @@ struct gpu_pack {               /* tiles of weights that one product multiplies 
     uint8_t *tiles;
     float scale_unit;           /* what packing multiplies scales by */
     float unit;                 /* what the tiles' values are multiplied by */
-    int n_rows, n_cols;         /* as packed */
+    int n_rows, n_cols;         /* as packed, of an expert */
+    int n_experts;              /* 1: no experts */
 };
 
 struct device_cache {

@@ -171,9 +171,56 @@ int launch_wide_product(struct launch *l, const struct product *p, int n_units);
 uint64_t wide_panel_bytes(const struct product *p, int n_units);
 void products_prepare(void);    /* once a device: attributes of the kernels */
 
+/* ---- experts (moe.cuh, route.cu) --------------------------------------------------------------------- */
+struct route_args {
+    const float *z, *bias;      /* [rows][experts]; [experts] or NULL */
+    int32_t *ids;               /* [rows][used], the best first */
+    float *weights;
+    const int32_t *n_rows;
+    int32_t experts, used, sigmoid, normalise;
+    float scale;
+};
+bool route_can(int experts);
+void launch_route(struct launch *l, const struct route_args *a, int rows);
+
+/* Assignments (row * used + slot) by expert, in parts of at most moe_width; the entries follow the parts' room. */
+struct moe_part {
+    int32_t expert, first, count;       /* entries first .. first + count - 1 */
+};
+struct moe_table {
+    int32_t n_parts, entries;   /* entries: byte where they begin */
+    struct moe_part part[];
+};
+int moe_width(int rows);
+uint64_t moe_table_bytes(int rows, int used, int experts);
+/* Fills the table with what the route wrote. */
+void launch_moe_table(struct launch *l, struct moe_table *table, const struct route_args *r, int rows);
+
+struct moe_product {            /* STORE: x and y by assignment; else x by row, and 16 gate rows, 16 up rows, ... */
+    enum tile_format format;
+    enum product_epilogue epilogue;
+    const uint8_t *tiles;       /* of one expert after the other */
+    const float *x;
+    float *y;
+    const struct moe_table *table;
+    int32_t n_cols, n_rows_w, out_rows; /* of an expert; as packed; that exist */
+    int32_t used, width;
+    float unit, scale;          /* as in struct product; of x in f16 */
+};
+void launch_moe_product(struct launch *l, const struct moe_product *p, int n_units);
+
+struct moe_sum_args {           /* y = sum over slots of weights * z, the first first, (+ residual) */
+    const float *z, *weights, *residual;
+    float *y;
+    const int32_t *n_rows;
+    int32_t used, cols;
+};
+void launch_moe_sum(struct launch *l, const struct moe_sum_args *a, int rows);
+
 /* ---- loading (run at once on a stream) ---------------------------------------------------------------- */
-/* Packs rows into tiles from strip `first_strip` on. pair: `a` and `b` are gate and up, interleaved. */
-gpu_error pack_tiles(enum tile_format f, uint8_t *tiles, const struct rows *a, const struct rows *b, bool pair,
+/* Packs rows into tiles. pair: `a` and `b` are gate and up, interleaved. n: so many matrices, whose rows follow each
+ * other; n_rows are of one. */
+gpu_error pack_tiles(enum tile_format f, uint8_t *tiles, const struct rows *a, const struct rows *b, bool pair, int n,
                      gpu_stream s);
 /* Largest absolute scale (value, in formats without codes), by atomic maximum into *out (zero before). */
 gpu_error rows_absmax(const struct rows *r, float *out, gpu_stream s);

@@ -3,13 +3,14 @@
 #ifndef LUCE_DEVICE_GPU_LINEAR_CUH
 #define LUCE_DEVICE_GPU_LINEAR_CUH
 
-#include "device/gpu/rows.cuh"
+#include "device/gpu/moe.cuh"
 
 /* What linear.cu and wide.cu know of a format. */
 struct product_fns {
     void (*prepare)(void);
     void (*fill)(launch *l, const product *p, int n_units);
     uint64_t (*parts)(int n_strips, int nt, int n_units);
+    void (*moe)(launch *l, const moe_product *p, int n_units);
     /* Rows of strips first .. first + n - 1 as f16 panels of n x STRIP rows. */
     void (*unpack)(launch *l, const product *p, int first, int n, uint8_t *panel);
 };
@@ -121,6 +122,7 @@ template <class F> static void unpack_format(launch *l, const product *p, int fi
 }
 
 #define PRODUCT_FORMAT(name, F)                                                                   \
-    extern const product_fns product_##name = { prepare_format<F>, launch_format<F>, parts_of<F>, unpack_format<F> };
+    extern const product_fns product_##name = { prepare_format<F>, launch_format<F>, parts_of<F>, launch_moe<F>,   \
+                                                unpack_format<F> };
 
 #endif

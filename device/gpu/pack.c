@@ -85,18 +85,25 @@ static luce_status prepare(struct gpu *g, const struct gpu_pack *p, const struct
     return st;
 }
 
+static int experts_of(const struct weight *w)
+{
+    return w->dim[2] > 1 ? (int)w->dim[2] : 1;
+}
+
 static luce_status fill_pair(struct gpu *g, struct gpu_pack *p, luce_error *err)
 {
     struct rows r[2];
     void *temporary[2] = { NULL, NULL };
     luce_status st = prepare(g, p, p->w[0], &r[0], &temporary[0], err);
     if (!st && p->n == 2) st = prepare(g, p, p->w[1], &r[1], &temporary[1], err);
+    r[0].n_rows /= p->n_experts;
+    r[1].n_rows = r[0].n_rows;
     if (!st && p->n == 1) {                 /* one matrix: the gate's rows first */
         r[0].n_rows /= 2;
         r[1] = r[0];
         r[1].at += (uint64_t)r[0].n_rows * r[0].row_bytes;
     }
-    if (!st) st = gpu_check(g, pack_tiles(p->format, p->tiles, &r[0], &r[1], true, g->stream),
+    if (!st) st = gpu_check(g, pack_tiles(p->format, p->tiles, &r[0], &r[1], true, p->n_experts, g->stream),
                             "packing weights", err);
     if (!st) st = gpu_check(g, GPU(StreamSynchronize)(g->stream), "packing weights", err);
     gpu_free(g, temporary[0]);
@@ -112,9 +119,11 @@ static luce_status fill_rows(struct gpu *g, struct gpu_pack *p, luce_error *err)
         struct rows r;
         void *temporary;
         st = prepare(g, p, p->w[i], &r, &temporary, err);
-        if (!st) st = gpu_check(g, pack_tiles(p->format, to, &r, NULL, false, g->stream), "packing weights", err);
+        r.n_rows /= p->n_experts;
+        if (!st) st = gpu_check(g, pack_tiles(p->format, to, &r, NULL, false, p->n_experts, g->stream),
+                                "packing weights", err);
         if (!st) st = gpu_check(g, GPU(StreamSynchronize)(g->stream), "packing weights", err);
-        if (!st) to += tiles_bytes(p->format, (uint64_t)r.n_rows, (uint64_t)r.n_cols);
+        if (!st) to += tiles_bytes(p->format, (uint64_t)r.n_rows, (uint64_t)r.n_cols) * (uint64_t)p->n_experts;
         gpu_free(g, temporary);
     }
     return st;
@@ -154,6 +163,7 @@ luce_status gpu_pack_get(struct gpu *g, const struct weight *const *w, int n, bo
     p->pair = pair;
     p->format = tiles_of(first->type);
     p->n_cols = (int)w[0]->dim[0];
+    p->n_experts = experts_of(w[0]);
     for (int i = 0; i < n; i++) {
         p->w[i] = w[i];
         p->n_rows += (int)w[i]->dim[1];
@@ -164,8 +174,8 @@ luce_status gpu_pack_get(struct gpu *g, const struct weight *const *w, int n, bo
         p->n_rows = (int)rows;
     }
     luce_status st = choose_unit(g, p, err);
-    if (!st) st = gpu_alloc(g, (void **)&p->tiles, tiles_bytes(p->format, rows, (uint64_t)p->n_cols),
-                            w[0]->name, err);
+    if (!st) st = gpu_alloc(g, (void **)&p->tiles, tiles_bytes(p->format, rows, (uint64_t)p->n_cols) *
+                            (uint64_t)p->n_experts, w[0]->name, err);
     if (!st) st = pair ? fill_pair(g, p, err) : fill_rows(g, p, err);
     if (st) {
         gpu_pack_free(g, p);

@@ -13,25 +13,29 @@ static source source_of(const rows *r)
  * tile 1 the same rows of `b`. */
 template <class F> __global__ void pack_kernel(uint8_t *tiles, source a, source b, bool pair, int n_chunks)
 {
+    const uint64_t matrix = blockIdx.z;
+    tiles += matrix * gridDim.x * ROW_WARPS * F::TILE;
+    a.rows += matrix * a.n_rows * a.row_bytes;
+    b.rows += matrix * b.n_rows * b.row_bytes;
     const int chunk = blockIdx.x % n_chunks, strip = blockIdx.x / n_chunks, rw = blockIdx.y;
     const int i = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     uint8_t *tile = tiles + ((uint64_t)blockIdx.x * ROW_WARPS + rw) * F::TILE;
     const int row0 = pair ? strip * (STRIP / 2) + rw * 16 : strip * STRIP + rw * TILE_ROWS + i * 16;
     F::pack(tile, pair && i ? b : a, row0, chunk * TILE_K, i, lane);
 }
-template <class F> static gpu_error pack(uint8_t *tiles, const rows *a, const rows *b, bool pair, gpu_stream s)
+template <class F> static gpu_error pack(uint8_t *tiles, const rows *a, const rows *b, bool pair, int n, gpu_stream s)
 {
     const int chunks = (a->n_cols + TILE_K - 1) / TILE_K, height = pair ? STRIP / 2 : STRIP;
     const int strips = (a->n_rows + height - 1) / height;
-    return launch_now(pack_kernel<F>, dim3((unsigned)(strips * chunks), ROW_WARPS), PACK_THREADS, s, tiles,
+    return launch_now(pack_kernel<F>, dim3((unsigned)(strips * chunks), ROW_WARPS, (unsigned)n), PACK_THREADS, s, tiles,
                       source_of(a), pair ? source_of(b) : source_of(a), pair, chunks);
 }
-gpu_error pack_tiles(enum tile_format f, uint8_t *tiles, const rows *a, const rows *b, bool pair, gpu_stream s)
+gpu_error pack_tiles(enum tile_format f, uint8_t *tiles, const rows *a, const rows *b, bool pair, int n, gpu_stream s)
 {
-    typedef gpu_error (*pack_fn)(uint8_t *, const rows *, const rows *, bool, gpu_stream);
+    typedef gpu_error (*pack_fn)(uint8_t *, const rows *, const rows *, bool, int, gpu_stream);
     static const pack_fn by_format[TILES_COUNT] = { pack<tile_f16>, pack<tile_q8_0>, pack<tile_q4_0>,
                                                     pack<tile_q4_k>, pack<tile_q6_k>, pack<tile_iq4_xs> };
-    return by_format[f](tiles, a, b, pair, s);
+    return by_format[f](tiles, a, b, pair, n, s);
 }
 
 enum tile_format tiles_of(uint32_t type)

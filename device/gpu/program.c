@@ -15,9 +15,14 @@ static bool is_product(const struct call *c)
 {
     return c->op == OP_LINEAR || c->op == OP_GLU;
 }
+static bool takes_table(const struct call *c)
+{
+    return c->op == OP_MOE_GLU || c->op == OP_MOE_DOWN;
+}
 static bool writes_forms(int op)
 {
-    return op == OP_NORM || op == OP_GLU || op == OP_GATE || op == OP_ATTN || op == OP_TAKE || op == OP_ADD;
+    return op == OP_ROUTE || op == OP_NORM || op == OP_GLU || op == OP_GATE || op == OP_ATTN || op == OP_TAKE ||
+        op == OP_ADD;
 }
 
 /* Who reads each value how. */
@@ -27,10 +32,9 @@ static void find_uses(struct program *p)
     for (int i = 0; i < t->n_calls; i++)
         for (int j = 0; j < t->calls[i].n_in; j++) {
             struct place *x = &p->places[t->calls[i].in[j].id];
-            if (j || !is_product(&t->calls[i])) {
-                x->f32 = true;
-                continue;
-            }
+            bool table = j == 1 && takes_table(&t->calls[i]);
+            if (table || j || !is_product(&t->calls[i])) x->f32 = true;
+            if (!table && (j || !is_product(&t->calls[i]))) continue;
             if (!x->form) x->form_from = i;
             x->form = true;
             x->form_to = i;
@@ -46,6 +50,11 @@ static void find_uses(struct program *p)
 static uint64_t form_bytes(const struct program *p, int v)
 {
     struct shape s = p->tape->values[v].shape;
+    if (s.type == DT_I32) {                 /* indices of experts: their table */
+        const struct route_attr *a = p->tape->calls[p->tape->values[v].producer].attr;
+        uint64_t bytes = moe_table_bytes(p->plan->bucket.rows[s.rows], a->used, a->experts);
+        return (bytes + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;
+    }
     uint64_t rows = (uint64_t)p->plan->bucket.rows[s.rows], cols = ((uint64_t)s.cols + 63) / 64 * 64;
     uint64_t step = program_wide(p, s.rows) ? WIDE_ROWS : 64;
     return ((rows + step - 1) / step * step * cols * 2 + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;

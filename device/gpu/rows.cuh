@@ -80,6 +80,11 @@ __device__ inline float row_scale(uint32_t type, const uint8_t *row, int col)
     }
 }
 
+__host__ __device__ inline int32_t *moe_entries(const moe_table *t)
+{
+    return (int32_t *)((uint8_t *)t + t->entries);
+}
+
 /* Byte of row n, column k in panels of `rows` rows. */
 __host__ __device__ inline uint64_t panel_at(int n, int k, int rows)
 {

@@ -25,7 +25,8 @@ uint64_t gpu_weight_bytes(const struct device *d, const struct weight *w)
     const struct format *f = format_find(w->type);
     uint64_t canonical = rows_of(w) * (rows_decodable(w->type) ? format_bytes(f, w->dim[0]) : 2 * w->dim[0]);
     if (rows_of(w) == 1) return canonical;
-    uint64_t packed = tiles_bytes(tiles_of(w->type), rows_of(w), w->dim[0]);
+    uint64_t experts = w->dim[2] > 1 ? w->dim[2] : 1;
+    uint64_t packed = tiles_bytes(tiles_of(w->type), rows_of(w) / experts, w->dim[0]) * experts;
     return packed > canonical ? packed : canonical;
 }
 

@@ -198,6 +198,10 @@ void launch_product(launch *l, const product *p, int n_units)
 {
     by_format[p->format]->fill(l, p, n_units);
 }
+void launch_moe_product(launch *l, const moe_product *p, int n_units)
+{
+    by_format[p->format]->moe(l, p, n_units);
+}
 uint64_t product_parts(const product *p, int n_units)
 {
     return by_format[p->format]->parts((p->n_rows_w + STRIP - 1) / STRIP, p->x.nt, n_units);

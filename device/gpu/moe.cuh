@@ -1,0 +1,183 @@
+/* device/gpu/moe.cuh - products of experts, MOE_GLU and MOE_DOWN, narrow and wide alike.
+ *
+ * Every row of a step names some experts (route.cu); the assignments (row, slot) of an expert are cut into parts of
+ * up to 8 NT. An item is one part and one strip of its expert's rows: all columns, by one block, so the weights of a
+ * used expert are read once where a part holds all its assignments. Warp (rw, kw) multiplies rows 32 rw .. of chunks
+ * kw, kw + KWARPS, ...; its tiles come through its own ring. Activations are gathered from f32 rows into shared
+ * memory, panel after panel, as f16 in B-fragment order.
+ * Order of the sum of one output: per kw over ascending chunks, then kw ascending. It depends on the weight's shape
+ * and format alone: never on the width, on the other rows of the part, or on the class of the step. */
+#ifndef LUCE_DEVICE_GPU_MOE_CUH
+#define LUCE_DEVICE_GPU_MOE_CUH
+
+#include "device/gpu/rows.cuh"
+
+struct moe_args {
+    const uint8_t *tiles;       /* [expert][strip][k / 64][rw] */
+    const float *x;             /* [row][n_cols], or by assignment */
+    float *y;                   /* [assignment][out_rows] */
+    const moe_table *table;
+    int32_t used;               /* assignments a row */
+    int32_t by_assignment;      /* x has a row for each */
+    int32_t n_cols, n_chunks, n_strips, out_rows, act;
+    float unit, scale;          /* of the sums; of the activations */
+};
+
+/* Fills the panel with chunks c0 .. c1 of the part's activations; columns beyond its count are left as they are:
+ * they do not meet the others. */
+template <int NT, int THREADS>
+__device__ inline void gather(const moe_args &a, uint8_t *panel, const int *entry, int count, int c0, int c1)
+{
+    const int pairs = (c1 - c0) * (TILE_K / 2);
+    const bool even = a.n_cols % 2 == 0;
+    for (int i = threadIdx.x; i < count * pairs; i += THREADS) {
+        const int n = i / pairs, local = i % pairs * 2, k = c0 * TILE_K + local;
+        const int row = a.by_assignment ? entry[n] : entry[n] / a.used;
+        const float *x = a.x + (uint64_t)row * a.n_cols + k;
+        float2 v = make_float2(0, 0);
+        if (even && k < a.n_cols) v = *(const float2 *)x;
+        else if (k < a.n_cols) v = make_float2(x[0], k + 1 < a.n_cols ? x[1] : 0.0f);
+        *(__half2 *)(panel + x_at(n, local, NT)) =
+            __halves2half2(clamped_half(v.x * a.scale), clamped_half(v.y * a.scale));
+    }
+}
+
+template <class F, int NT, bool GLU>
+__device__ inline void finish_part(const moe_args &a, int strip, const int *entry, int count,
+                                   const float v[2][NT * 4 / F::KWARPS], int rw, int kw, int lane)
+{
+    const int g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int m = 0; m < NT * 4 / F::KWARPS; m++) {
+        const int reg = m * F::KWARPS + kw, j = reg / 4, r = reg % 4;
+        const int n = j * 8 + 2 * t + (r & 1), in_tile = g + 8 * (r >> 1);
+        if (n >= count) continue;
+        float *y = a.y + (uint64_t)entry[n] * a.out_rows;
+        if constexpr (GLU) {
+            const int row = strip * (STRIP / 2) + rw * 16 + in_tile;
+            const float gate = v[0][m] * a.unit, up = v[1][m] * a.unit;
+            if (row < a.out_rows) y[row] = (a.act == PRODUCT_SILU ? act_silu(gate) : act_gelu(gate)) * up;
+        } else {
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int row = strip * STRIP + rw * TILE_ROWS + i * 16 + in_tile;
+                if (row < a.out_rows) y[row] = v[i][m] * a.unit;
+            }
+        }
+    }
+}
+
+/* Long: as linear_narrow, one loop over items reads best. */
+template <class F, int NT, bool GLU>
+__global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) moe_kernel(moe_args a)
+{
+    typedef linear_shape<F, NT> shape;
+    __shared__ int entry[8 * NT];
+    DYNAMIC_SHARED(uint8_t, shared);
+    uint8_t *reduce = shared + F::LUT + shape::RING, *panel = reduce + shape::REDUCE;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const int rw = warp % ROW_WARPS, kw = warp / ROW_WARPS;
+    uint8_t *ring = shared + F::LUT + warp * shape::STAGES * F::TILE;
+    typename F::regs regs;
+    if constexpr (F::LUT > 0) {
+        F::fill((uint32_t *)shared);
+        regs.lut = (const uint8_t *)shared;
+        regs.column = lane * 4;
+    }
+    launch_dependents();
+    wait_predecessor();
+    const int n_items = a.table->n_parts * a.n_strips;
+    for (int item = blockIdx.x; item < n_items; item += gridDim.x) {
+        const moe_part part = a.table->part[item / a.n_strips];
+        const int strip = item % a.n_strips;
+        const uint8_t *from = a.tiles + lane * 16 +
+            ((((uint64_t)part.expert * a.n_strips + strip) * a.n_chunks + kw) * ROW_WARPS + rw) * F::TILE;
+        int to_fetch = a.n_chunks > kw ? (a.n_chunks - kw + F::KWARPS - 1) / F::KWARPS : 0, slot = 0;
+        auto fetch = [&](int to) {          /* one group a call, empty past the end */
+            uint8_t *at = ring + to * F::TILE + lane * 16;
+            if (to_fetch > 0) {
+#pragma unroll
+                for (int i = 0; i < F::TILE; i += WARP * 16)
+                    if (i + WARP * 16 <= F::TILE || lane * 16 < F::TILE - i) copy16(at + i, from + i);
+                from += F::KWARPS * ROW_WARPS * F::TILE;
+                to_fetch--;
+            }
+            copy_commit();
+        };
+        for (int i = 0; i < shape::STAGES; i++) fetch(i);
+        __syncthreads();                    /* everyone is done with the entries of the item before */
+        if ((int)threadIdx.x < part.count) entry[threadIdx.x] = moe_entries(a.table)[part.first + threadIdx.x];
+        float acc[2][NT][4];
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int j = 0; j < NT; j++)
+#pragma unroll
+                for (int r = 0; r < 4; r++) acc[i][j][r] = 0;
+        for (int c0 = 0, mine = kw; c0 < a.n_chunks; c0 += shape::PANEL) {
+            const int c1 = min(c0 + shape::PANEL, a.n_chunks);
+            __syncthreads();
+            gather<NT, shape::THREADS>(a, panel, entry, part.count, c0, c1);
+            __syncthreads();
+            for (; mine < c1; mine += F::KWARPS) {
+                copy_wait<shape::STAGES - 1>();
+                __syncwarp();
+                F::load(regs, ring + slot * F::TILE, lane);
+                if (F::IN_REGISTERS) {
+                    __syncwarp();
+                    fetch(slot);
+                }
+                const uint4 *b = (const uint4 *)(panel + (mine - c0) * NT * X_CHUNK) + lane;
+                if constexpr (NT <= 4) {
+                    multiply<F, NT, 0>(acc, regs, b), multiply<F, NT, 1>(acc, regs, b);
+                } else {
+                    multiply_step<F, NT, 0>(acc, regs, b), multiply_step<F, NT, 1>(acc, regs, b);
+                    multiply_step<F, NT, 2>(acc, regs, b), multiply_step<F, NT, 3>(acc, regs, b);
+                }
+                if (!F::IN_REGISTERS) {
+                    __syncwarp();
+                    fetch(slot);
+                }
+                slot = slot + 1 < shape::STAGES ? slot + 1 : 0;
+            }
+        }
+        float v[2][NT * 4 / F::KWARPS];
+        sum_warps<F, NT>(acc, v, (float *)reduce, rw, kw, lane);
+        finish_part<F, NT, GLU>(a, strip, entry, part.count, v, rw, kw, lane);
+    }
+}
+
+template <class F, int NT> static void launch_moe_width(launch *l, const moe_args &a, bool glu, int n_units)
+{
+    typedef linear_shape<F, NT> shape;
+    const int chunks = shape::PANEL < a.n_chunks ? (int)shape::PANEL : a.n_chunks;
+    const int bytes = shape::FIXED + chunks * NT * X_CHUNK;
+    void (*kernel)(moe_args) = glu ? moe_kernel<F, NT, true> : moe_kernel<F, NT, false>;
+    allow_shared(kernel, shape::LIMIT - 1024);
+    fill_launch(l, kernel, dim3(n_units), shape::THREADS, bytes, a);
+}
+template <class F> static void launch_moe(launch *l, const moe_product *p, int n_units)
+{
+    moe_args a = {};
+    a.tiles = p->tiles;
+    a.x = p->x;
+    a.y = p->y;
+    a.table = p->table;
+    a.used = p->used;
+    a.by_assignment = p->epilogue == PRODUCT_STORE;
+    a.n_cols = p->n_cols;
+    a.n_chunks = (p->n_cols + TILE_K - 1) / TILE_K;
+    a.n_strips = (p->n_rows_w + STRIP - 1) / STRIP;
+    a.out_rows = p->out_rows;
+    a.act = p->epilogue;
+    a.unit = 1.0f / (p->unit * p->scale);
+    a.scale = p->scale;
+    const bool glu = p->epilogue != PRODUCT_STORE;
+    switch (p->width) {
+    case 8: launch_moe_width<F, 1>(l, a, glu, n_units); break;
+    case 16: launch_moe_width<F, 2>(l, a, glu, n_units); break;
+    default: launch_moe_width<F, 8>(l, a, glu, n_units);
+    }
+}
+
+#endif
