@@ -46,6 +46,9 @@ static luce_status check(const struct cache_config *c, luce_error *err)
         return fail(err, LUCE_E_ARG, "cache: a context of %d positions in a cache of %" PRId64
                     "; expected at least 1, and a cache that holds one context", c->max_positions,
                     c->total_positions);
+    if (c->total_positions > (int64_t)INT32_MAX * PAGE / 2)
+        return fail(err, LUCE_E_ARG, "cache: %" PRId64 " positions are more than a cache can have; ask for a smaller "
+                    "one", c->total_positions);
     for (int k = 0; k < c->layout->n_kinds; k++)
         if (pool_pages(c, k) > INT32_MAX - STEP_SEQS)
             return fail(err, LUCE_E_ARG, "cache: %" PRId64 " positions need more pages than fit a table; "
@@ -63,6 +66,11 @@ static luce_status open_tables(struct cache *c, luce_error *err)
             if (!t->page) goto no_memory;
         }
     }
+    for (int slot = 0; slot < c->config.n_slots; slot++) {
+        c->ids[slot] = mem_array((size_t)c->config.max_positions, sizeof *c->ids[slot]);
+        if (!c->ids[slot]) goto no_memory;
+    }
+    if (!prefix_init(&c->prefix, (int)((c->config.total_positions + PAGE - 1) / PAGE))) goto no_memory;
     if (!pages_init(&c->states, c->config.n_slots, n_checkpoints(&c->config))) goto no_memory;
     if (kv_recurrent(c->config.layout)) {
         c->state = mem_alloc(c->config.layout->kind[KV_STATE].page_bytes);
@@ -107,6 +115,8 @@ void cache_close(struct cache *c)
         pages_drop(&c->pages[k]);
         for (int slot = 0; slot < STEP_SEQS; slot++) mem_free(c->table[slot][k].page);
     }
+    for (int slot = 0; slot < STEP_SEQS; slot++) mem_free(c->ids[slot]);
+    prefix_drop(&c->prefix);
     pages_drop(&c->states);
     mem_free(c->state);
     mem_free(c);
@@ -124,7 +134,24 @@ int cache_pages(const struct cache *c, int kind)
 
 int cache_free_pages(const struct cache *c, int kind)
 {
-    return c->pages[kind].n_free;
+    return c->pages[kind].n_free + c->pages[kind].n_cold;
+}
+
+struct cache_counts cache_count(const struct cache *c)
+{
+    struct cache_counts n = { .states = c->states.n_cold, .evicted = c->prefix.evicted };
+    for (int k = 0; k < c->config.layout->n_kinds; k++) n.pages += c->pages[k].n_cold;
+    return n;
+}
+
+bool cache_takes_narrow(const struct cache *c)
+{
+    return c->config.device->equal_bits || c->config.reuse == LUCE_REUSE_FAST;
+}
+
+int64_t cache_total_positions(const struct cache *c)
+{
+    return c->config.total_positions;
 }
 
 int cache_free_slots(const struct cache *c)

@@ -11,7 +11,8 @@ bool pages_init(struct pages *p, int first, int n)
     if (n == 0) return true;
     p->holders = mem_array((size_t)n, sizeof *p->holders);
     p->free = mem_array((size_t)n, sizeof *p->free);
-    if (!p->holders || !p->free) return false;
+    p->kept = mem_array((size_t)n, sizeof *p->kept);
+    if (!p->holders || !p->free || !p->kept) return false;
     for (int i = 0; i < n; i++) p->free[i] = first + n - 1 - i;     /* the lowest id is on top */
     return true;
 }
@@ -20,6 +21,7 @@ void pages_drop(struct pages *p)
 {
     mem_free(p->holders);
     mem_free(p->free);
+    mem_free(p->kept);
     *p = (struct pages){ 0 };
 }
 
@@ -40,6 +42,7 @@ int32_t page_claim(struct pages *p)
 void page_share(struct pages *p, int32_t page)
 {
     assert(*holders(p, page) > 0);
+    p->n_cold -= page_cold(p, page);
     ++*holders(p, page);
 }
 
@@ -47,9 +50,28 @@ void page_release(struct pages *p, int32_t page)
 {
     assert(*holders(p, page) > 0);
     if (--*holders(p, page) == 0) p->free[p->n_free++] = page;
+    else p->n_cold += page_cold(p, page);
 }
 
 bool page_shared(const struct pages *p, int32_t page)
 {
     return *holders(p, page) > 1;
+}
+
+bool page_cold(const struct pages *p, int32_t page)
+{
+    return p->kept[page - p->first] && *holders(p, page) == 1;
+}
+
+void page_keep(struct pages *p, int32_t page)
+{
+    page_share(p, page);
+    p->kept[page - p->first] = true;
+}
+
+void page_let_go(struct pages *p, int32_t page)
+{
+    p->n_cold -= page_cold(p, page);
+    p->kept[page - p->first] = false;
+    page_release(p, page);
 }

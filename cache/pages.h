@@ -9,7 +9,9 @@
 struct pages {
     int      first, n;
     int      n_free;
+    int      n_cold;            /* kept, and nobody else holds them */
     int32_t *holders;           /* [n] */
+    bool    *kept;              /* [n] the prefix tree is one of them */
     int32_t *free;              /* stack of ids, n_free of them */
 };
 
@@ -23,5 +25,10 @@ void page_share(struct pages *p, int32_t page);
 /* One holder less; the last one frees the page. */
 void page_release(struct pages *p, int32_t page);
 bool page_shared(const struct pages *p, int32_t page);
+/* The prefix tree becomes a holder, and ceases to be one. */
+void page_keep(struct pages *p, int32_t page);
+void page_let_go(struct pages *p, int32_t page);
+/* The prefix tree alone holds it. */
+bool page_cold(const struct pages *p, int32_t page);
 
 #endif

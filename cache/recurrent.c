@@ -1,6 +1,6 @@
 /* cache/recurrent.c - checkpoints of the states of recurrent layers; see cache.h and tape/kv.h.
- * The slot's state on the device stands after seq_in_pages positions, except when `stale`. A checkpoint that
- * another sequence shares is never written again: it is let go, and a new page claimed. */
+ * The slot's state on the device stands after seq_in_pages positions, except when `stale`. Checkpoints belong
+ * to nodes of the prefix tree. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -19,96 +19,98 @@ static luce_status copy_state(struct cache *c, int32_t from, int32_t to, luce_er
     return st ? st : d->fns->page_write(d, c->on_device, KV_STATE, to, c->state, err);
 }
 
-static void forget(struct seq *s, int i)
+/* Whether a checkpoint at `at` makes that of node x superfluous. */
+static bool replaces(const struct seq *s, const struct node *x, int at)
 {
-    page_release(&s->cache->states, s->checkpoint[i].page);
-    s->n_checkpoints--;
-    memmove(&s->checkpoint[i], &s->checkpoint[i + 1], (size_t)(s->n_checkpoints - i) * sizeof *s->checkpoint);
-}
-
-/* The one whose neighbours are closest to each other; the first and the last only if they are all. */
-static int least_missed(const struct seq *s)
-{
-    int best = 0, least = INT32_MAX;
-    for (int i = 1; i + 1 < s->n_checkpoints; i++) {
-        int gap = s->checkpoint[i + 1].at - s->checkpoint[i - 1].at;
-        if (gap >= least) continue;
-        best = i;
-        least = gap;
-    }
-    return best;
-}
-
-/* Whether a checkpoint at `at` makes the last one superfluous. */
-static bool replaces(const struct seq *s, int at)
-{
-    const struct checkpoint *last = &s->checkpoint[s->n_checkpoints - 1];
-    bool ends_prompt = last->at <= s->wide && at > s->wide;
-    return !last->keep && !ends_prompt && last->at % CHECKPOINT_EVERY != 0;
+    int last = x->depth * PAGE;
+    bool ends_prompt = last <= s->wide && at > s->wide;
+    return !x->end && !ends_prompt && last % CHECKPOINT_EVERY != 0;
 }
 
 luce_status seq_checkpoint(struct seq *s, luce_error *err)
 {
     struct cache *c = s->cache;
-    int at = seq_in_pages(s), n = s->n_checkpoints;
-    if (!recurrent(c) || at == 0 || at % PAGE || (n && s->checkpoint[n - 1].at >= at)) return LUCE_OK;
-    if (n && replaces(s, at)) forget(s, n - 1);
-    while (s->n_checkpoints && (s->n_checkpoints == MOST_CHECKPOINTS || c->states.n_free == 0))
-        forget(s, least_missed(s));
-    if (c->states.n_free == 0) return LUCE_OK;          /* other sequences hold them all */
+    struct prefix *p = &c->prefix;
+    int at = seq_in_pages(s);
+    if (!recurrent(c) || at == 0 || prefix_depth(s) * PAGE != at || p->node[s->node].state >= 0) return LUCE_OK;
+    if (s->newest >= 0 && p->node[s->newest].state >= 0 && replaces(s, &p->node[s->newest], at)) {
+        page_let_go(&c->states, p->node[s->newest].state);
+        p->node[s->newest].state = -1;
+    }
+    s->newest = s->node;
+    if (c->states.n_free == 0 && !prefix_evict_state(c)) return LUCE_OK;    /* all are about to be restored */
     int32_t page = page_claim(&c->states);
     luce_status st = copy_state(c, s->slot, page, err);
-    if (st) page_release(&c->states, page);
-    else s->checkpoint[s->n_checkpoints++] = (struct checkpoint){ .at = at, .page = page };
+    if (!st) {
+        p->node[s->node].state = page;
+        page_keep(&c->states, page);
+    }
+    page_release(&c->states, page);
     return st;
-}
-
-void seq_keep_checkpoint(struct seq *s)
-{
-    if (s->n_checkpoints) s->checkpoint[s->n_checkpoints - 1].keep = true;
 }
 
 int seq_checkpoints(const struct seq *s, int *at, int most)
 {
-    for (int i = 0; i < s->n_checkpoints && i < most; i++) at[i] = s->checkpoint[i].at;
-    return s->n_checkpoints;
+    const struct prefix *p = &s->cache->prefix;
+    int n = 0;
+    for (int32_t i = s->node; i >= 0; i = p->node[i].parent) n += p->node[i].state >= 0;
+    int k = n;
+    for (int32_t i = s->node; i >= 0; i = p->node[i].parent)
+        if (p->node[i].state >= 0 && --k < most) at[k] = p->node[i].depth * PAGE;
+    return n;
 }
 
-int checkpoints_truncate(struct seq *s, int n)
+void checkpoint_forget(struct seq *s)
 {
-    while (s->n_checkpoints && s->checkpoint[s->n_checkpoints - 1].at > n) forget(s, s->n_checkpoints - 1);
-    return s->n_checkpoints ? s->checkpoint[s->n_checkpoints - 1].at : 0;
+    if (s->restore >= 0) page_release(&s->cache->states, s->restore);
+    s->restore = -1;
+    s->stale = false;
 }
 
-bool checkpoints_share(struct seq *s, const struct seq *from, int n)
+int checkpoint_back(struct seq *s)
 {
-    int k = 0;
-    while (k < from->n_checkpoints && from->checkpoint[k].at <= n) k++;
-    if (!recurrent(s->cache) || n == 0) return true;
-    if (k == 0 || from->checkpoint[k - 1].at != n) return false;
-    for (s->n_checkpoints = 0; s->n_checkpoints < k; s->n_checkpoints++) {
-        s->checkpoint[s->n_checkpoints] = from->checkpoint[s->n_checkpoints];
-        page_share(&s->cache->states, s->checkpoint[s->n_checkpoints].page);
-    }
-    seq_keep_checkpoint(s);
+    const struct prefix *p = &s->cache->prefix;
+    int32_t at = s->node;
+    if (!recurrent(s->cache)) return prefix_depth(s) * PAGE;
+    checkpoint_forget(s);
+    while (at >= 0 && p->node[at].state < 0) at = p->node[at].parent;
     s->stale = true;
-    return true;
+    s->newest = -1;
+    if (at < 0) return 0;
+    s->restore = p->node[at].state;
+    page_share(&s->cache->states, s->restore);
+    return p->node[at].depth * PAGE;
 }
 
 luce_status checkpoint_restore(struct seq *s, luce_error *err)
 {
-    if (!s->stale) return LUCE_OK;
     /* Without a checkpoint the sequence is empty, and kernels begin it at zero. */
-    luce_status st = LUCE_OK;
-    if (s->n_checkpoints) st = copy_state(s->cache, s->checkpoint[s->n_checkpoints - 1].page, s->slot, err);
-    if (!st) s->stale = false;
+    luce_status st = s->restore >= 0 ? copy_state(s->cache, s->restore, s->slot, err) : LUCE_OK;
+    if (!st) checkpoint_forget(s);
     return st;
 }
 
-int seq_part(const struct seq *s)
+int seq_cut(const struct seq *s, int n)
+{
+    int from = s->length, end = from + n, next = (from / CHECKPOINT_EVERY + 1) * CHECKPOINT_EVERY;
+    int wanted[] = { s->branch, s->wanted, next };
+    if (!recurrent(s->cache)) return n;
+    if (end / PAGE * PAGE > from) end = end / PAGE * PAGE;      /* a state is kept at the last boundary */
+    for (size_t i = 0; i < COUNT(wanted); i++)
+        if (wanted[i] > from && wanted[i] < end) end = wanted[i];
+    return end - from;
+}
+
+void seq_want_checkpoint(struct seq *s, int at)
+{
+    if (s->wanted <= s->length || at < s->wanted) s->wanted = at;
+}
+
+int seq_part(const struct seq *s, bool last)
 {
     int first = seq_in_pages(s), boundary = s->length / PAGE * PAGE;
-    return recurrent(s->cache) && boundary > first && boundary < s->length ? boundary - first : 0;
+    bool wanted = last ? cache_takes_narrow(s->cache) : recurrent(s->cache) && boundary < s->length;
+    return wanted && boundary > first ? boundary - first : 0;
 }
 
 void seq_emit_part(const struct seq *s, struct step *step, int index, int n)
@@ -122,6 +124,7 @@ void seq_emitted_part(struct seq *s, int n)
 {
     s->n_pending -= n;
     memmove(s->pending, s->pending + n, (size_t)s->n_pending);
+    prefix_enter(s);
 }
 
 luce_status state_fill_random(struct seq *s, uint64_t seed, luce_error *err)
@@ -133,6 +136,6 @@ luce_status state_fill_random(struct seq *s, uint64_t seed, luce_error *err)
         x[i] = 0.1f * (float)rng_normal(seed, KV_STATE, i);
     luce_status st = c->config.device->fns->page_write(c->config.device, c->on_device, KV_STATE, s->slot, x, err);
     if (!st) st = seq_checkpoint(s, err);
-    seq_keep_checkpoint(s);
+    seq_turn(s);
     return st;
 }

@@ -2,7 +2,7 @@
  *
  * Positions [0, in pages) lie in pages, [in pages, length) are rows of the slot's bank that the next
  * step moves. A page is written only at positions from `in pages` on, so a page that is full is never
- * written, and only full pages are shared. After a truncation the last page may be shared and not
+ * written, and only full pages are shared (prefix.c). After a truncation the last page may be shared and not
  * full any more; it is copied before the sequence continues in it.
  * Table entries that no row can see are left as they are: no kernel reads them. */
 #include <assert.h>
@@ -27,8 +27,7 @@ static int n_kinds(const struct seq *s)
     return s->cache->config.layout->n_kinds;
 }
 
-/* The first page that a row at `position` sees. */
-static int first_seen(const struct cache *c, int kind, int position)
+int cache_first_seen(const struct cache *c, int kind, int position)
 {
     int window = c->config.layout->kind[kind].window;
     return window == 0 || position < window ? 0 : (position - window + 1) / PAGE;
@@ -65,7 +64,7 @@ luce_status seq_open(struct seq **out, struct cache *c, luce_error *err)
     for (int slot = 0; slot < c->config.n_slots; slot++) {
         if (c->taken[slot]) continue;
         c->taken[slot] = true;
-        c->seq[slot] = (struct seq){ .cache = c, .slot = slot };
+        c->seq[slot] = (struct seq){ .cache = c, .slot = slot, .node = -1, .newest = -1, .restore = -1 };
         *out = &c->seq[slot];
         return LUCE_OK;
     }
@@ -76,9 +75,17 @@ luce_status seq_open(struct seq **out, struct cache *c, luce_error *err)
 void seq_close(struct seq *s)
 {
     if (!s) return;
+    if (s->forget || s->cache->config.reuse == LUCE_REUSE_OFF) seq_discard(s);
+    checkpoint_forget(s);
+    prefix_leave(s, 0);
     release_all(s);
-    (void)checkpoints_truncate(s, 0);
+    prefix_trim(s->cache);
     s->cache->taken[s->slot] = false;
+}
+
+void seq_forget(struct seq *s, bool forget)
+{
+    s->forget = forget;
 }
 
 int seq_slot(const struct seq *s)
@@ -106,38 +113,45 @@ int seq_wide(const struct seq *s)
     return s->wide;
 }
 
-luce_status seq_share(struct seq *s, const struct seq *from, int n, luce_error *err)
+int32_t seq_page(const struct seq *s, int kind, int at)
 {
-    if (s->length || n < 0 || n % PAGE || n > seq_in_pages(from) || s->cache != from->cache)
-        return fail(err, LUCE_E_ARG, "cannot share %d positions of a sequence that has %d in pages; only "
-                    "whole pages of %d are shared, with an empty sequence", n, seq_in_pages(from), PAGE);
-    for (int k = 0; k < n_kinds(s); k++)
-        if (first_seen(s->cache, k, n) < table(from, k)->first)
-            return fail(err, LUCE_E_ARG, "cannot share %d positions: the window of %d has moved on",
-                        n, s->cache->config.layout->kind[k].window);
-    if (!checkpoints_share(s, from, n))
-        return fail(err, LUCE_E_ARG, "cannot share %d positions: no checkpoint of the recurrent state is there", n);
+    const struct table *t = table(s, kind);
+    return at >= t->first && at < t->n ? t->page[at] : -1;
+}
+
+void seq_replace_page(struct seq *s, int kind, int at, int32_t page)
+{
+    struct pages *p = &s->cache->pages[kind];
+    page_share(p, page);
+    page_release(p, table(s, kind)->page[at]);
+    set_page(table(s, kind), at, page);
+}
+
+void seq_adopt(struct seq *s, const int32_t *ids, int n)
+{
+    struct cache *c = s->cache;
+    release_all(s);
     for (int k = 0; k < n_kinds(s); k++) {
         struct table *t = table(s, k);
-        release_from(s, k, 0);
-        t->first = first_seen(s->cache, k, n);
+        t->first = cache_first_seen(c, k, n);
         t->n = n / PAGE;
         if (t->first > t->n) t->first = t->n;
-        for (int i = t->first; i < t->n; i++) {
-            page_share(&s->cache->pages[k], table(from, k)->page[i]);
-            set_page(t, i, table(from, k)->page[i]);
+        int32_t at = s->node;
+        for (int i = t->n - 1; i >= t->first; i--, at = c->prefix.node[at].parent) {
+            page_share(&c->pages[k], c->prefix.node[at].page[k]);
+            set_page(t, i, c->prefix.node[at].page[k]);
         }
     }
-    s->length = n;
-    s->origin = from->origin;
-    s->wide = from->wide < n ? from->wide : n;
-    return LUCE_OK;
+    memcpy(c->ids[s->slot], ids, (size_t)n * sizeof *ids);
+    s->length = s->wide = n;
+    s->n_pending = s->origin = 0;
+    (void)checkpoint_back(s);
 }
 
 static void release_unseen(struct seq *s, int kind)
 {
     struct table *t = table(s, kind);
-    int first = first_seen(s->cache, kind, s->length);
+    int first = cache_first_seen(s->cache, kind, s->length);
     int written = seq_in_pages(s) / PAGE;       /* the commit writes there, seen or not */
     if (first > written) first = written;
     for (; t->first < first && t->first < t->n; t->first++)
@@ -175,6 +189,22 @@ static luce_status copy_page(struct seq *s, int kind, int at, luce_error *err)
     return st;
 }
 
+static int pages_wanted(const struct seq *s, int kind, int n)
+{
+    int more = pages_for(n) - table(s, kind)->n;
+    return (more > 0 ? more : 0) + (shared_entry(s, kind) >= 0);
+}
+
+/* Evicts as far as it helps. A page that nobody but the tree shares needs no copy once the tree lets it go. */
+static bool make_room(struct seq *s, int kind, int n)
+{
+    struct pages *p = &s->cache->pages[kind];
+    if (pages_wanted(s, kind, n) > p->n_free + p->n_cold + (shared_entry(s, kind) >= 0)) return false;
+    while (pages_wanted(s, kind, n) > p->n_free)
+        if (!prefix_evict(s->cache, kind)) return false;
+    return true;
+}
+
 luce_status seq_reserve(struct seq *s, int n, luce_error *err)
 {
     struct cache *c = s->cache;
@@ -185,12 +215,10 @@ luce_status seq_reserve(struct seq *s, int n, luce_error *err)
                     "--context, or shorten the text", n, c->config.max_positions);
     for (int k = 0; k < n_kinds(s); k++) {
         release_unseen(s, k);
-        int more = pages_for(n) - table(s, k)->n;
-        int wanted = (more > 0 ? more : 0) + (shared_entry(s, k) >= 0);
-        if (wanted > c->pages[k].n_free)
+        if (!make_room(s, k, n))
             return fail(err, LUCE_E_DEVMEM, "the cache is full: %d more pages of %d positions wanted, %d of "
-                        "%d free; end other sequences, or load with a larger cache", wanted, PAGE,
-                        c->pages[k].n_free, c->pages[k].n);
+                        "%d free; end other sequences, or load with a larger cache", pages_wanted(s, k, n), PAGE,
+                        cache_free_pages(c, k), c->pages[k].n);
     }
     for (int k = 0; k < n_kinds(s); k++) {
         int at = shared_entry(s, k);
@@ -203,19 +231,31 @@ luce_status seq_reserve(struct seq *s, int n, luce_error *err)
     return LUCE_OK;
 }
 
+void seq_note(struct seq *s, const struct step_row *rows, int n)
+{
+    for (int i = 0; i < n; i++) s->row[i] = rows[i].token;
+}
+
 void seq_accept(struct seq *s, const uint8_t *path, int n)
 {
+    int32_t *ids = s->cache->ids[s->slot] + s->length;
     assert(s->n_pending == 0 && n >= 0 && n <= NARROW_ROWS);
-    for (int i = 0; i < n; i++) s->pending[i] = path ? path[i] : (uint8_t)i;
+    for (int i = 0; i < n; i++) {
+        s->pending[i] = path ? path[i] : (uint8_t)i;
+        ids[i] = s->row[s->pending[i]];
+    }
     s->n_pending = n;
     s->length += n;
 }
 
-void seq_advance(struct seq *s, int n)
+void seq_advance(struct seq *s, const struct step_row *rows, int n)
 {
+    int32_t *ids = s->cache->ids[s->slot] + s->length;
     assert(s->n_pending == 0);
+    for (int i = 0; i < n; i++) ids[i] = rows[i].token;
     if (s->wide == s->length) s->wide += n;
     s->length += n;
+    prefix_enter(s);
 }
 
 int seq_truncate(struct seq *s, int n)
@@ -223,16 +263,19 @@ int seq_truncate(struct seq *s, int n)
     assert(n >= 0 && n <= s->length);
     int kept = seq_in_pages(s);
     bool lost = false;
-    if (s->cache->state && n < kept) {
-        n = checkpoints_truncate(s, n);
-        s->stale = true;
+    if (n < kept) {
+        prefix_leave(s, n / PAGE);
+        if (s->cache->state) n = checkpoint_back(s);
     }
     for (int k = 0; k < n_kinds(s); k++)
-        lost = lost || first_seen(s->cache, k, n) < table(s, k)->first;
+        lost = lost || cache_first_seen(s->cache, k, n) < table(s, k)->first;
     if (lost) {
         release_all(s);
-        n = kept = checkpoints_truncate(s, 0);
+        checkpoint_forget(s);
+        n = kept = 0;
+        s->stale = s->cache->state != NULL;
     }
+    prefix_leave(s, n / PAGE);
     s->n_pending = n > kept ? n - kept : 0;
     s->length = n;
     if (s->wide > n) s->wide = n;
@@ -283,13 +326,18 @@ static luce_status fill_kind(struct seq *s, int kind, int from, uint64_t seed, l
 luce_status seq_fill_random(struct seq *s, int to, uint64_t seed, luce_error *err)
 {
     assert(s->n_pending == 0 && to >= s->length);
+    struct cache *c = s->cache;
     int from = s->length;
     /* In strides, so that the window pools need not hold the whole text at once. */
     while (s->length < to) {
         int n = to - s->length < NARROW_ROWS ? to - s->length : NARROW_ROWS;
         luce_status st = seq_reserve(s, s->length + n, err);
         if (st) return st;
-        seq_advance(s, n);
+        int32_t *ids = c->ids[s->slot];
+        for (int i = s->length / PAGE * PAGE; i < s->length + n; i++) ids[i] = -1 - (int32_t)(seed % 1000000);
+        s->length += n;
+        s->wide = s->length;
+        prefix_enter(s);
     }
     for (int k = 0; k < n_kinds(s); k++) {
         luce_status st = fill_kind(s, k, from / PAGE, seed, err);
@@ -308,4 +356,5 @@ void seq_emit(const struct seq *s, struct step *step, int index)
 void seq_emitted(struct seq *s)
 {
     s->n_pending = 0;
+    prefix_enter(s);
 }

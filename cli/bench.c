@@ -97,7 +97,7 @@ static luce_status sample_prefill(struct probe_env *e, double *seconds, luce_err
     *seconds = 0;
     for (int done = 0, rows; done < e->n; done += rows) {
         enum step_class class;
-        rows = runner_prefill_rows(r, done, e->n - done, &class);
+        rows = runner_prefill_rows(r, e->seq, e->n - done, &class);
         double start = clock_seconds();
         luce_status st = runner_prefill(r, e->seq, e->tokens + done, rows, interrupted, NULL, err);
         *seconds += clock_seconds() - start;

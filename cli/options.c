@@ -158,6 +158,11 @@ const struct option options_table[] = {
       "end every stream with its usage, or those whose request asks for it" },
     { "kv-pool-tokens", 0, OPT_INT, AT(kv_pool_tokens), "0", "N", 0, INT64_C(1) << 40, FOR(SERVE),
       "positions in the cache for all requests together; 0: the context for each, or what fits" },
+    { "prefix-reuse", 0, OPT_TEXT, AT(prefix_reuse), "exact", "exact|fast|off", 0, 0, FOR(SERVE),
+      "what ended texts leave in the cache for those that begin alike: what changes no bit of theirs; also what may "
+      "change near ties; nothing" },
+    { "prefix-cache-max-mib", 0, OPT_INT, AT(prefix_cache_mib), "0", "N", 0, INT64_C(1) << 30, FOR(SERVE),
+      "most of the cache that ended texts may hold; 0: what no running text needs" },
     { "admission-coalesce-ms", 0, OPT_INT, AT(admission_coalesce_ms), "0", "N", 0, 1000, FOR(SERVE),
       "an idle server waits so long after the first request, for others to begin with it" },
     { "thinking", 0, OPT_TEXT, AT(thinking), "template", "template|on|off", 0, 0, FOR(SERVE),
@@ -216,12 +221,13 @@ static const struct { const char *name, *is; } aliases[] = {
     { "max-ctx", "context" }, { "target-device", "device" }, { "target", "model" }, { "routing-queue-limit", "queue" },
     { "max-tokens", "default-max-tokens" }, { "think-max", "think-max-tokens" }, { "ddtree-budget", "draft-max" },
     { "budget", "draft-max" }, { "verify-width", "draft-block-size" }, { "kv-k", "cache-type-k" },
-    { "kv-v", "cache-type-v" },
+    { "kv-v", "cache-type-v" }, { "concurrent-prefix-cache-max-mib", "prefix-cache-max-mib" },
 };
 
 /* Words that stand for a value. */
 static const struct { const char *option, *word, *value; } spoken[] = {
     { "context", "auto", "0" }, { "kv-pool-tokens", "auto", "0" }, { "chunk", "auto", "0" }, { "threads", "auto", "0" },
+    { "prefix-cache-max-mib", "auto", "0" },
 };
 
 void options_variable(const char *option, char out[NAME_MAX_BYTES])

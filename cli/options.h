@@ -46,9 +46,9 @@ struct options {
     /* serve */
     const char *model_name, *host, *tls_cert, *tls_key, *chat_template_file;
     struct option_texts api_key;
-    const char *stream_usage, *thinking, *pooling;
+    const char *stream_usage, *thinking, *pooling, *prefix_reuse;
     int64_t port, default_max_tokens, max_concurrency, queue, max_body_mib, keep_alive;
-    int64_t kv_pool_tokens, admission_coalesce_ms;
+    int64_t kv_pool_tokens, prefix_cache_mib, admission_coalesce_ms;
     int64_t think_max_tokens, hard_limit_reply_budget, effort[5];
     bool no_cors, list_devices, paged_attention;
     const char *config;

@@ -30,6 +30,11 @@ static enum chat_thinking thinking_of(const char *word)
     return !strcmp(word, "on") ? THINKING_ON : !strcmp(word, "off") ? THINKING_OFF : THINKING_DEFAULT;
 }
 
+static luce_prefix_reuse reuse_of(const char *word)
+{
+    return !strcmp(word, "off") ? LUCE_REUSE_OFF : !strcmp(word, "fast") ? LUCE_REUSE_FAST : LUCE_REUSE_EXACT;
+}
+
 static struct server_params params_of(const struct options *o)
 {
     return (struct server_params){
@@ -101,6 +106,8 @@ static luce_status serve_model(const struct options *o, luce_error *err)
     p.sequences = (int)o->max_concurrency;
     p.text = true;
     p.cache_positions = o->kv_pool_tokens;
+    p.prefix_reuse = reuse_of(o->prefix_reuse);
+    p.prefix_cache_bytes = o->prefix_cache_mib << 20;
     struct server_params params = params_of(o);
     interrupt_catch();                  /* the first signal drains; the second one has its usual effect */
     luce_status st = model_load(&m, p, err);

@@ -55,6 +55,7 @@ static luce_status open_all(luce_model *m, const luce_model_params *p, luce_erro
     struct watch watch = { .p = p };
     struct load_params load = { .context = p->context, .n_slots = p->sequences,
                                 .total_positions = p->cache_positions, .chunk = p->chunk,
+                                .reuse = p->prefix_reuse, .kept_bytes = p->prefix_cache_bytes,
                                 .progress = on_progress, .cancelled = is_cancelled,
                                 .progress_context = &watch };
     struct device_params device = { .n_threads = p->threads };

@@ -71,6 +71,18 @@ void luce_ticket_cancel(luce_ticket *t)
     atomic_store_explicit(&t->cancel, true, memory_order_relaxed);
 }
 
+/* The lock is held. */
+static void count_cache(luce_engine *e)
+{
+    struct cache *cache = runner_cache(e->model->runner);
+    struct cache_counts n = cache_count(cache);
+    e->stats.pages = cache_pages(cache, 0);
+    e->stats.free_pages = cache_free_pages(cache, 0);
+    e->stats.kept_pages = n.pages;
+    e->stats.kept_states = n.states;
+    e->stats.evicted = n.evicted;
+}
+
 /* Tells the outcome, counts it, lets go of the ticket. */
 static void finish(luce_engine *e, struct luce_ticket *t)
 {
@@ -79,12 +91,13 @@ static void finish(luce_engine *e, struct luce_ticket *t)
     t->request.seq = NULL;
     request_result(&t->request, &result);
     pthread_mutex_lock(&e->lock);
-    e->stats.free_pages = cache_free_pages(runner_cache(e->model->runner), 0);
+    count_cache(e);
     e->stats.generated_tokens += result.n_tokens;
     if (result.n_tokens || t->asked.prompt_only) e->stats.prompt_tokens += result.n_prompt;
     e->stats.drafted_tokens += result.speculation.n_drafted;
     e->stats.accepted_tokens += result.speculation.n_accepted;
     e->stats.reused_tokens += result.n_reused;
+    e->stats.prefix_hits += result.n_reused > 0;
     e->stats.prompt_rows = e->model->scheduler.prompt_rows;
     e->stats.failed += result.status != LUCE_OK;
     e->stats.cancelled += result.finish == LUCE_FINISH_CANCELLED;
@@ -162,11 +175,9 @@ static void gather(luce_engine *e)
 /* Moves the inbox over; waits while there is nothing to do. False: the engine closes and all is done. */
 static bool take_inbox(luce_engine *e)
 {
-    struct cache *cache = runner_cache(e->model->runner);
     pthread_mutex_lock(&e->lock);
     e->stats.steps = e->model->scheduler.steps;
-    e->stats.pages = cache_pages(cache, 0);
-    e->stats.free_pages = cache_free_pages(cache, 0);
+    count_cache(e);
     while (!e->inbox.first && !e->waiting.first && e->n_running == 0 && !e->closing)
         pthread_cond_wait(&e->wake, &e->lock);
     if (e->gather_ms > 0 && !e->waiting.first && e->n_running == 0) gather(e);

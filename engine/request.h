@@ -36,7 +36,8 @@ struct request {
     int  cut_at;                    /* tokens that there were when `thinking` ended it; 0: it did not */
     bool looped;                    /* and then the text repeated itself */
     double *pooled;                 /* [embd] sum of hidden states, or NULL */
-    bool waits;                     /* for pages that an older request is about to have */
+    bool begun;                     /* it has claimed what the cache has of its ids */
+    bool waits;                     /* until then: for pages that an older request is about to have */
     bool refused;                   /* on_text wants no more */
     const atomic_bool *cancel;      /* set by another thread; NULL: nobody can */
 

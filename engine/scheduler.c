@@ -44,32 +44,43 @@ void scheduler_add(struct scheduler *s, struct request *r, struct seq *seq)
 {
     /* Rows that narrow steps computed are computed again in wide ones where the two differ, so that a
      * continued text equals a fresh one. The last token always has to be fed: its logits are wanted. */
-    bool equal = runner_device(s->runner)->equal_bits;
+    bool equal = cache_takes_narrow(runner_cache(s->runner));
     int keep = equal ? seq_length(seq) : seq_wide(seq);
     if (keep > r->n_ids - 1) keep = r->n_ids - 1;
     if (!equal) keep -= keep % PAGE;
     if (keep < seq_length(seq)) seq_truncate(seq, keep);
+    seq_forget(seq, r->asked->fresh);
     r->seq = seq;
-    seq_keep_checkpoint(seq);
-    r->n_reused = seq_length(seq);
     r->started = s->clock();
     s->active[s->n_active++] = r;
     speculator_begin(s->speculator, seq_slot(seq));
 }
 
+/* The request is done: what it read stays in the cache, unless that may be wrong. */
+static void leave(struct scheduler *s, struct request *r)
+{
+    luce_error err = { 0 };
+    luce_status st = r->status;
+    if (!st) st = runner_settle(s->runner, r->seq, &err);
+    if (st == LUCE_E_NUMERIC || st == LUCE_E_DEVICE) seq_discard(r->seq);
+    else seq_turn(r->seq);
+}
+
 static void remove_done(struct scheduler *s)
 {
     int kept = 0;
-    for (int i = 0; i < s->n_active; i++)
+    for (int i = 0; i < s->n_active; i++) {
         if (s->active[i]->state != REQUEST_DONE) s->active[kept++] = s->active[i];
+        else leave(s, s->active[i]);
+    }
     s->n_active = kept;
 }
 
 /* What a request would put into the next step. */
 static int next_rows(const struct scheduler *s, const struct request *r, enum step_class *class)
 {
-    int length = seq_length(r->seq), left = r->n_ids - length;
-    if (r->state == REQUEST_PROMPT) return runner_prefill_rows(s->runner, length, left, class);
+    int left = r->n_ids - seq_length(r->seq);
+    if (r->state == REQUEST_PROMPT) return runner_prefill_rows(s->runner, r->seq, left, class);
     *class = STEP_NARROW;
     return left;
 }

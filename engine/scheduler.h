@@ -32,7 +32,7 @@ struct scheduler {
     double          usual_seconds;  /* of a narrow step that nothing disturbs */
     double          row_seconds;    /* of a row of the last wide step */
     double        (*clock)(void);   /* clock_seconds; tests write their own time */
-    uint64_t        steps, prompt_rows;     /* prompt_rows: of prompts, as far as they were not shared */
+    uint64_t        steps, prompt_rows;     /* prompt_rows: of prompts, as far as the cache did not have them */
 };
 
 luce_status scheduler_init(struct scheduler *s, struct runner *r, luce_error *err);
@@ -45,7 +45,8 @@ void scheduler_add(struct scheduler *s, struct request *r, struct seq *seq);
 /* Runs one step. Requests that end leave. A failure of one request ends that request; what is
  * returned (LUCE_E_DEVICE, LUCE_E_NOMEM) has ended all of them. */
 luce_status scheduler_step(struct scheduler *s, luce_error *err);
-/* Lets requests that begin share pages of older ones, or wait for them (request.waits); before each step. */
+/* Lets requests that begin claim what the cache has of them, or wait for older ones that read it
+ * (request.waits); before each step. */
 void scheduler_share(struct scheduler *s);
 
 #endif

@@ -1,10 +1,9 @@
-/* engine/share.c - prompts that begin alike are read once. A request without rows waits for an older one
- * that reads the same tokens, and then shares its pages; rows that wide steps computed only, which are what
- * it would have computed itself. */
+/* engine/share.c - what the cache has of a prompt is not read again. A request claims it before its first row;
+ * while an older one reads the same tokens it waits, and claims them then. */
 #include "engine/scheduler.h"
 
-/* Positions of whole pages that r can share with an older request, which has or will have them. The last
- * token of r is fed in any case: its logits are wanted. */
+/* Positions of whole pages that r has in common with the prompt of an older request. The last token of r is fed in
+ * any case: its logits are wanted. */
 static int alike(const struct request *r, const struct request *older)
 {
     int most = older->n_before + older->n_prompt, n = 0;
@@ -13,33 +12,33 @@ static int alike(const struct request *r, const struct request *older)
     return n - n % PAGE;
 }
 
-/* A drafter that reads the model's features needs the rows of its text to be computed. */
-static bool needs_rows(const struct scheduler *s)
+/* An older request is still to read what r begins with, beyond what can be claimed now. */
+static bool worth_waiting(struct scheduler *s, const struct request *r, int i)
 {
-    const struct drafter *d = s->speculator ? drafter_find(speculator_name(s->speculator)) : NULL;
-    return d && d->takes_file;
+    struct request *from = NULL;
+    int most = seq_length(r->seq);
+    for (int j = 0; j < i; j++) {
+        struct request *older = s->active[j];
+        int n = older->state == REQUEST_PROMPT && !older->asked->fresh ? alike(r, older) : 0;
+        if (n <= most || seq_length(older->seq) >= n) continue;
+        most = n;
+        from = older;
+    }
+    if (!from || cache_find(runner_cache(s->runner), r->ids, most) >= most) return false;
+    seq_want_checkpoint(from->seq, most);
+    return true;
 }
 
 void scheduler_share(struct scheduler *s)
 {
-    if (needs_rows(s)) return;
     for (int i = 0; i < s->n_active; i++) {
-        struct request *r = s->active[i], *from = NULL;
-        int most = 0;
-        r->waits = false;
-        if (r->state != REQUEST_PROMPT || seq_length(r->seq) > 0 || request_wants_all(r)) continue;
-        for (int j = 0; j < i; j++) {
-            int n = alike(r, s->active[j]);
-            if (n > most) {
-                most = n;
-                from = s->active[j];
-            }
-        }
-        if (!from) continue;
-        int have = seq_wide(from->seq) / PAGE * PAGE;
-        if (have > most) have = most;
-        r->waits = have < most && from->state == REQUEST_PROMPT;
-        /* Where it cannot be shared (a window has moved on), r reads for itself. */
-        if (!r->waits && have > 0 && !seq_share(r->seq, from->seq, have, NULL)) r->n_reused = have;
+        struct request *r = s->active[i];
+        if (r->begun) continue;
+        bool may = !request_wants_all(r) && !r->asked->fresh;
+        r->waits = may && worth_waiting(s, r, i);
+        if (r->waits) continue;
+        r->begun = true;
+        r->n_reused = may ? seq_claim(r->seq, r->ids, r->n_ids - 1) : seq_length(r->seq);
+        seq_turn(r->seq);
     }
 }

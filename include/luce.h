@@ -37,6 +37,15 @@ typedef struct {
 /* ---- models ----------------------------------------------------------------------------------- */
 typedef struct luce_model luce_model;
 
+/* Pages of the cache outlive their text: those that no text needs hold ended ones until room is wanted, and a text
+ * that begins as one of them need not read that part again. */
+typedef enum {
+    LUCE_REUSE_EXACT,           /* the outcome is that of a fresh text, bit for bit */
+    LUCE_REUSE_FAST,            /* also what a device computed narrow and would compute wide in a fresh text, with
+                                   other bits: near ties may fall otherwise. The same as EXACT on a CPU */
+    LUCE_REUSE_OFF,             /* every text is forgotten at its end */
+} luce_prefix_reuse;
+
 /* Zero is the usual everywhere. */
 typedef struct {
     const char *path;           /* a GGUF file (any part of a split one) ... */
@@ -46,6 +55,8 @@ typedef struct {
     int context;                /* positions of a sequence; 0: what fits, up to the model's */
     int sequences;              /* at once, 1 to 64; 0: 1 */
     int64_t cache_positions;    /* of all sequences together; 0: context * sequences, or what fits */
+    luce_prefix_reuse prefix_reuse;
+    int64_t prefix_cache_bytes; /* that texts which have ended may hold of the cache; 0: all of it */
     int chunk;                  /* prompt rows of a step; 0: the device's choice */
     const char *cache_type_k, *cache_type_v;    /* "f16", "bf16", "q8_0", "q4_0"; NULL: f16 */
     /* Speculation: guesses that the model checks, so that a step may give several tokens. The text is the
@@ -160,6 +171,8 @@ typedef struct {
     int max_tokens;             /* 0: what the context leaves */
     const char *const *stop;    /* generation ends before any of these texts; empty ones are ignored */
     int n_stop;
+    bool fresh;                 /* take nothing from the prefix cache, and leave nothing in it (a session
+                                   keeps its own text) */
     bool ignore_end;            /* go on after the model's end token */
     bool show_special;          /* write control tokens out as their text */
     /* Guessed tokens of each step: 0: as many as pay, -1: none, 1 to 63: so many whether they pay or not
@@ -218,7 +231,7 @@ struct luce_result {
     char    *text;              /* NUL-terminated, NULL while empty; owned */
     size_t   text_bytes;
     size_t   n_prompt;          /* tokens of the prompt, */
-    size_t   n_reused;          /* tokens from the start that a session or an older request had in the cache */
+    size_t   n_reused;          /* tokens from the start that a session or the cache had */
     uint64_t seed;
     const char *stop;           /* the request's string that ended it, with LUCE_FINISH_STOP */
     bool thinking_cut;          /* `thinking` closed the reasoning; */
@@ -289,8 +302,11 @@ typedef struct {
     bool lost;                  /* the device failed: every request fails until the process starts anew */
     uint64_t steps, prompt_tokens, generated_tokens, finished, failed, cancelled;
     uint64_t drafted_tokens, accepted_tokens;               /* guessed, and right */
-    uint64_t prompt_rows, reused_tokens;    /* of prompts: computed; shared with others instead */
-    int pages, free_pages;      /* of the cache's first kind of layers */
+    uint64_t prompt_rows, reused_tokens;    /* of prompts: computed; found in the cache instead, */
+    uint64_t prefix_hits;                   /* by so many requests */
+    int pages, free_pages;      /* of the cache's first kind of layers; free: no sequence holds them */
+    int kept_pages, kept_states;            /* of all kinds, of texts that have ended; and recurrent states */
+    uint64_t evicted;           /* pages and states of such texts that gave way to others */
 } luce_engine_stats;
 luce_engine_stats luce_engine_count(luce_engine *e);
 

@@ -57,7 +57,7 @@ luce_status runner_score(struct runner *r, struct seq *s, const int32_t *tokens,
     luce_status st = runner_prefill(r, s, tokens, first - 1, cancelled, context, err);
     for (int at = first - 1; !st && at + 1 < n;) {
         enum step_class class;
-        int left = n - 1 - at, rows = runner_prefill_rows(r, at, left < STEP_OUTS ? left : STEP_OUTS, &class);
+        int left = n - 1 - at, rows = runner_prefill_rows(r, s, left < STEP_OUTS ? left : STEP_OUTS, &class);
         if (cancelled && cancelled(context)) st = fail(err, LUCE_E_CANCELLED, "cancelled after %d of %d tokens", at, n);
         else st = score_step(r, s, tokens + at, rows, class, logits, out, err);
         at += rows;

@@ -51,6 +51,7 @@ struct cache_config cache_config_of(const struct load_params *p, const struct kv
     int64_t total = p->total_positions > each ? p->total_positions : each;
     return (struct cache_config){ .device = p->device, .layout = kv, .n_slots = slots_of(p),
                                   .max_positions = context, .step_rows = chunk,
+                                  .reuse = p->reuse, .kept_bytes = p->kept_bytes,
                                   .total_positions = p->total_positions ? total : each * slots_of(p) };
 }
 

@@ -198,7 +198,7 @@ static luce_status run_parts(struct runner *r, struct program *program, luce_err
 {
     int n[STEP_SEQS], k = 0;
     for (int i = 0; i < r->step->head.n_seqs; i++) {
-        n[i] = seq_part(r->seq[i]);
+        n[i] = seq_part(r->seq[i], false);
         if (n[i]) seq_emit_part(r->seq[i], r->edits, k++, n[i]);
     }
     if (k == 0) return LUCE_OK;
@@ -245,10 +245,25 @@ luce_status runner_trace(struct runner *r, trace_fn fn, void *context, luce_erro
     r->last = b->program;
     for (int i = 0; i < s->head.n_seqs; i++) {
         seq_emitted(r->seq[i]);
-        if (s->head.wide) seq_advance(r->seq[i], s->seq[i].n_rows);
+        const struct step_row *rows = &s->row[s->seq[i].first_row];
+        if (s->head.wide) seq_advance(r->seq[i], rows, s->seq[i].n_rows);
+        else seq_note(r->seq[i], rows, s->seq[i].n_rows);
         if ((st = seq_checkpoint(r->seq[i], err))) return st;
     }
     return LUCE_OK;
+}
+
+luce_status runner_settle(struct runner *r, struct seq *s, luce_error *err)
+{
+    int n = seq_part(s, true);
+    struct bucketed *b;
+    luce_status st = n ? bucket_for(r, STEP_NARROW, 1, &b, err) : LUCE_OK;
+    if (st || n == 0) return st;
+    r->edits->head = (struct step_head){ .n_seqs = 1 };
+    seq_emit_part(s, r->edits, 0, n);
+    if ((st = r->device->fns->run(r->device, b->program, r->edits, NULL, NULL, err))) return st;
+    seq_emitted_part(s, n);
+    return seq_checkpoint(s, err);
 }
 
 luce_status runner_run(struct runner *r, luce_error *err)
@@ -296,12 +311,10 @@ luce_status runner_logits(struct runner *r, int out_row, float *logits, luce_err
     return st;
 }
 
-int runner_prefill_rows(const struct runner *r, int length, int n, enum step_class *class)
+int runner_prefill_rows(const struct runner *r, const struct seq *s, int n, enum step_class *class)
 {
     *class = STEP_WIDE;
-    int most = n < r->chunk ? n : r->chunk;
-    int past = (length + most) % PAGE;          /* a recurrent state is kept at the last boundary */
-    if (kv_recurrent(&r->model->kv) && past < most) most -= past;
+    int most = seq_cut(s, n < r->chunk ? n : r->chunk), length = seq_length(s);
     if (r->device->equal_bits) return most;
     if (length % PAGE == 0 && most >= PAGE) return most / PAGE * PAGE;
     *class = STEP_NARROW;
@@ -316,7 +329,7 @@ luce_status runner_prefill(struct runner *r, struct seq *s, const int32_t *token
         enum step_class class;
         if (cancelled && cancelled(context))
             return fail(err, LUCE_E_CANCELLED, "cancelled after %d of %d prompt tokens", done, n);
-        rows = runner_prefill_rows(r, seq_length(s), n - done, &class);
+        rows = runner_prefill_rows(r, s, n - done, &class);
         runner_begin(r, class);
         luce_status st = runner_add(r, s, tokens + done, NULL, rows,
                                     done + rows == n ? WANT_LAST : WANT_NONE, NULL, err);

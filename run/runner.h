@@ -18,6 +18,8 @@ struct load_params {
     int64_t  total_positions;           /* of all sequences; 0: context * n_slots, or what fits */
     int      chunk;                     /* rows of a prefill step, 0: the device's choice */
     struct record_params record;
+    luce_prefix_reuse reuse;            /* of texts that have ended, and the bytes that they may hold, */
+    int64_t  kept_bytes;                /* 0: all */
     bool     keep_values;               /* every value of the tape can be read after a step (checks) */
     void   (*progress)(void *context, double share);    /* of the upload; may be NULL */
     void    *progress_context;
@@ -66,6 +68,9 @@ luce_status runner_give(struct runner *r, struct val v, int row, int n_rows, con
 /* Runs it. Wide rows are then part of their sequence; narrow ones wait for seq_accept. After
  * LUCE_E_DEVICE the runner can only be closed. */
 luce_status runner_run(struct runner *r, luce_error *err);
+/* The sequence ends, and no step carries out its last commit: does so as far as that fills a page, which can then be
+ * claimed by others. */
+luce_status runner_settle(struct runner *r, struct seq *s, luce_error *err);
 /* Runs it call by call (luce inspect --trace-ops). */
 luce_status runner_trace(struct runner *r, trace_fn fn, void *context, luce_error *err);
 const struct step *runner_step(const struct runner *r);
@@ -76,9 +81,9 @@ luce_status runner_logits(struct runner *r, int out_row, float *logits, luce_err
 luce_status runner_read(struct runner *r, struct val v, int row, int n_rows, void *out, luce_error *err);
 const struct record *runner_record(const struct runner *r);
 
-/* How many of the next n prompt tokens one step takes, after `length` positions, and its class: wide
- * chunks, where the device's classes differ only whole pages, and then the tail narrow. */
-int runner_prefill_rows(const struct runner *r, int length, int n, enum step_class *class);
+/* How many of the sequence's next n prompt tokens one step takes, and its class: wide chunks, where the device's
+ * classes differ only whole pages, and then the tail narrow. */
+int runner_prefill_rows(const struct runner *r, const struct seq *s, int n, enum step_class *class);
 /* Feeds n tokens of a prompt to a sequence. All rows are accepted. The logits of the last row are those
  * of wanted row 0. LUCE_E_CANCELLED between two steps; what was fed stays. cancelled may be NULL. */
 luce_status runner_prefill(struct runner *r, struct seq *s, const int32_t *tokens, int n,

@@ -186,6 +186,11 @@ static void put_status(struct server *s, struct buf *out)
     put_int(&j, "queue_limit", n.queue);
     put_int(&j, "pages", n.pages);
     put_int(&j, "free_pages", n.free_pages);
+    put_int(&j, "kept_pages", n.kept_pages);
+    put_int(&j, "kept_states", n.kept_states);
+    put_int(&j, "evicted", (int64_t)n.evicted);
+    put_int(&j, "prefix_hits", (int64_t)n.prefix_hits);
+    put_int(&j, "cached_tokens", (int64_t)n.reused_tokens);
     put_int(&j, "total_requests", (int64_t)atomic_load(&s->metrics.requests));
     put_int(&j, "prompt_tokens", (int64_t)n.prompt_tokens);
     put_int(&j, "generated_tokens", (int64_t)n.generated_tokens);
@@ -241,7 +246,9 @@ bool metrics_get(struct server *s, struct exchange *x, struct refusal *why)
         { "luce_requests_cancelled_total", "counter", "requests that were cancelled", n.cancelled },
         { "luce_prompt_tokens_total", "counter", "tokens of prompts", n.prompt_tokens },
         { "luce_prompt_tokens_computed_total", "counter", "tokens of prompts that were computed", n.prompt_rows },
-        { "luce_prompt_tokens_shared_total", "counter", "tokens of prompts whose pages others had", n.reused_tokens },
+        { "luce_prompt_tokens_cached_total", "counter", "tokens of prompts that the cache had", n.reused_tokens },
+        { "luce_prefix_hits_total", "counter", "requests that began with what the cache had", n.prefix_hits },
+        { "luce_evicted_total", "counter", "pages and states of ended texts that gave way to others", n.evicted },
         { "luce_generated_tokens_total", "counter", "tokens that were generated", n.generated_tokens },
         { "luce_drafted_tokens_total", "counter", "tokens that were guessed", n.drafted_tokens },
         { "luce_accepted_tokens_total", "counter", "guessed tokens that were right", n.accepted_tokens },
@@ -251,6 +258,8 @@ bool metrics_get(struct server *s, struct exchange *x, struct refusal *why)
         { "luce_sequences", "gauge", "requests that can run at once", (unsigned long long)n.sequences },
         { "luce_pages", "gauge", "pages of the cache", (unsigned long long)n.pages },
         { "luce_free_pages", "gauge", "pages that no sequence holds", (unsigned long long)n.free_pages },
+        { "luce_kept_pages", "gauge", "pages of all kinds that hold ended texts", (unsigned long long)n.kept_pages },
+        { "luce_kept_states", "gauge", "recurrent states of ended texts", (unsigned long long)n.kept_states },
         { "luce_device_lost", "gauge", "1 after the device failed", n.lost },
     };
     (void)why;

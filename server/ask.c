@@ -284,11 +284,12 @@ bool ask_common(struct ask *a, const struct server *s, struct refusal *why)
             return false;
     }
     a->max_tokens = one ? one : s->params->max_tokens;
-    bool parallel = true;
+    bool parallel = true, cache = true;
     if (!field_bool(b, "stream", &a->stream, why) || !field_int(b, "n", 1, ASK_CHOICES, &n, why) ||
         !field_bool(options, "include_usage", &a->include_usage, why) ||
-        !field_bool(b, "parallel_tool_calls", &parallel, why))
+        !field_bool(b, "parallel_tool_calls", &parallel, why) || !field_bool(b, "cache_prompt", &cache, why))
         return false;
+    a->fresh = !cache;
     a->choices = (int)n;
     a->one_call = !parallel;
     return read_sampling(a, s, why) && read_draft(a, why) && add_stops(a, "stop", why) &&

@@ -57,6 +57,7 @@ struct ask {
     bool logprobs;
     int top_logprobs;
     int draft;                      /* as luce_request.draft */
+    bool fresh;                     /* likewise */
     const char *draft_header;       /* what the header says of it, or NULL; borrowed */
     bool one_call;                  /* parallel_tool_calls: false */
     bool store;                     /* Responses: keep it for previous_response_id */

@@ -458,8 +458,7 @@ static bool make_requests(struct job *j, luce_request *requests, struct refusal 
                                       .n_stop = a->chat ? 0 : a->n_stop,
                                       .show_special = splitter_wants_special(c->splitter), .on_text = on_text,
                                       .on_token = on_token, .logprobs = a->logprobs, .top_logprobs = a->top_logprobs,
-                                      .draft = a->draft,
-                                      .user = c };
+                                      .draft = a->draft, .fresh = a->fresh, .user = c };
         requests[i].sampling.seed += (uint64_t)(i % a->choices);
         requests[i].thinking = budget_bound(j->server, a, max_tokens);
         requests[i].prompt_only = a->prompt_only;

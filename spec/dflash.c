@@ -81,7 +81,9 @@ static luce_status load(struct drafter_state *s, struct model *m, luce_error *er
     size_t codes = (NARROW_ROWS + 2) * (size_t)s->d->rank;
     /* Room for a block behind the last position. */
     struct load_params p = { .device = runner_device(fs->target), .context = fs->context + NARROW_ROWS,
-                             .n_slots = fs->n_slots, .chunk = FOLLOW_WAITING };
+                             .n_slots = fs->n_slots, .chunk = FOLLOW_WAITING,
+                             .total_positions = cache_total_positions(runner_cache(fs->target)) +
+                                                (int64_t)fs->n_slots * NARROW_ROWS };
     luce_status st = runner_open(&s->runner, m, &p, err);
     fs->runner = s->runner;
     if (!st) st = followers_open(fs, err);
@@ -96,14 +98,14 @@ static luce_status load(struct drafter_state *s, struct model *m, luce_error *er
 /* What waits of these texts goes through the drafter, in one step. */
 static luce_status feed(struct drafter_state *s, struct follower *const *f, int n, luce_error *err)
 {
-    static const int32_t no_token[FOLLOW_WAITING];
     int rows = 0, row[STEP_SEQS];
     luce_status st = LUCE_OK;
     runner_begin(s->runner, STEP_WIDE);
     for (int i = 0; i < n && !st; i++) {
         row[i] = rows;
         if (f[i]->n_waiting == 0) continue;
-        st = runner_add(s->runner, f[i]->seq, no_token, NULL, f[i]->n_waiting, WANT_NONE, NULL, err);
+        st = runner_add(s->runner, f[i]->seq, f[i]->ids + f[i]->end - f[i]->n_waiting, NULL, f[i]->n_waiting, WANT_NONE,
+                        NULL, err);
         rows += f[i]->n_waiting;
     }
     if (rows == 0 || st) return st;
@@ -115,9 +117,9 @@ static luce_status feed(struct drafter_state *s, struct follower *const *f, int 
     return st;
 }
 
-static luce_status feed_one(struct drafter_state *s, struct follower *f, const int32_t *ids, luce_error *err)
+static luce_status feed_one(struct drafter_state *s, struct follower *f, const int32_t *ids, int n, luce_error *err)
 {
-    (void)ids;
+    (void)ids, (void)n;
     return feed(s, &f, 1, err);
 }
 

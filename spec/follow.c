@@ -47,25 +47,25 @@ static int same_text(const int32_t *a, const int32_t *b, int n)
     return same;
 }
 
-/* A text that another slot has, as far as whole pages go. */
-static luce_status adopt(struct followers *fs, struct follower *f, const int32_t *ids, int n, luce_error *err)
+/* What waits of a text goes into the cache, as far as its tokens are known. */
+static luce_status put_by(struct followers *fs, struct follower *f, luce_error *err)
 {
-    struct follower *best = NULL;
-    int most = f->end;
-    for (int i = 0; i < fs->n_slots; i++) {
-        struct follower *o = &fs->slot[i];
-        if (o == f || !o->seq || seq_origin(o->seq)) continue;
-        int end = o->end - o->n_waiting, same = same_text(o->ids, ids, end < n ? end : n) / PAGE * PAGE;
-        if (same > most) most = same, best = o;
-    }
-    if (!best) return LUCE_OK;
-    seq_close(f->seq);
-    f->seq = NULL;
-    luce_status st = seq_open(&f->seq, runner_cache(fs->runner), err);
-    f->n_waiting = f->end = 0;
-    if (!st && !seq_share(f->seq, best->seq, most, NULL)) f->end = most;    /* a window may have moved on */
-    if (!st) memcpy(f->ids, ids, (size_t)f->end * sizeof *ids);
-    return st;
+    int n = f->n_waiting - fs->ahead;
+    return n > 0 ? fs->feed(fs->state, f, f->ids, n, err) : LUCE_OK;
+}
+
+/* What the drafter's cache has of a text, where that is more than the follower has. */
+static luce_status adopt(struct followers *fs, struct follower *f, const int32_t *ids, int at, luce_error *err)
+{
+    luce_status st = LUCE_OK;
+    for (int i = 0; i < fs->n_slots && !st; i++) st = put_by(fs, &fs->slot[i], err);
+    if (st || cache_find(runner_cache(fs->runner), ids + fs->ahead, at) <= f->end) return st;
+    seq_truncate(f->seq, 0);
+    seq_set_origin(f->seq, 0);
+    f->n_waiting = 0;
+    f->end = seq_claim(f->seq, ids + fs->ahead, at);
+    memcpy(f->ids, ids, (size_t)f->end * sizeof *ids);
+    return LUCE_OK;
 }
 
 luce_status follow(struct followers *fs, int slot, const int32_t *ids, int at, luce_error *err)
@@ -76,8 +76,10 @@ luce_status follow(struct followers *fs, int slot, const int32_t *ids, int at, l
     if (!f->waiting) f->waiting = mem_array(FOLLOW_WAITING * followers_feature(fs), sizeof *f->waiting);
     if (!f->ids || !f->waiting) return fail(err, LUCE_E_NOMEM, "out of memory for the features of a text");
     if (!f->seq) st = seq_open(&f->seq, runner_cache(fs->runner), err);
+    int same = same_text(f->ids, ids, f->end < at ? f->end : at);
+    if (!st && same < f->end) st = put_by(fs, f, err);          /* it may come again */
     if (st) return st;
-    forget(f, same_text(f->ids, ids, f->end < at ? f->end : at));
+    forget(f, same);
     return f->end < at ? adopt(fs, f, ids, at, err) : LUCE_OK;
 }
 
@@ -105,7 +107,7 @@ luce_status follow_observe(struct followers *fs, const struct observed *o, luce_
         f->end = o->at;
     }
     for (int i = 0; i < o->n && !st; i++) {
-        if (f->n_waiting == FOLLOW_WAITING) st = fs->feed(fs->state, f, o->ids, err);
+        if (f->n_waiting == FOLLOW_WAITING) st = fs->feed(fs->state, f, o->ids, f->n_waiting, err);
         if (!st) st = take_row(fs, f, o->first_row + (o->path ? o->path[i] : i), err);
         if (!st) f->ids[f->end++] = o->ids[o->at + i];
     }

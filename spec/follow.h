@@ -2,9 +2,9 @@
  * the drafter, whose positions stand for those of the text.
  *
  * Features (the outputs of some layers of the target, side by side) come with every step of the target. They wait
- * in host memory and go through the drafter together: when a guess is wanted, or when there is no more room. Where
- * a text begins with what another slot has held (a prefix of the cache), the drafter's pages of it are shared as the
- * target's are. Positions whose features nobody has kept are left out: the drafter sees less, and guesses worse.
+ * in host memory and go through the drafter together: when a guess is wanted, when there is no more room, or when
+ * another text comes. The drafter's cache keeps texts as the target's does, and has room for as many: what is claimed
+ * there is claimed here. Positions whose features are lost are left out: the drafter sees less, and guesses worse.
  * Threads: one owner, the drafter. */
 #ifndef LUCE_SPEC_FOLLOW_H
 #define LUCE_SPEC_FOLLOW_H
@@ -21,13 +21,15 @@ struct follower {                   /* of one slot of the target */
     int end;                        /* features reach to this position */
 };
 
-/* Puts what waits of one text into the drafter's sequence; ids: the text, one token further than the features.
- * n_waiting is 0 afterwards. */
-typedef luce_status (*follow_feed)(struct drafter_state *s, struct follower *f, const int32_t *ids, luce_error *err);
+/* Puts the first n of what waits of one text into the drafter's sequence; ids: the text, as many tokens further than
+ * those features as `ahead` says. The rest goes on waiting. */
+typedef luce_status (*follow_feed)(struct drafter_state *s, struct follower *f, const int32_t *ids, int n,
+                                   luce_error *err);
 
 struct followers {
     struct runner *target, *runner;
     int n_taps, embd, context, n_slots;
+    int ahead;                      /* a drafter's row holds a feature and the token so many places further: 0, 1 */
     follow_feed feed;
     struct drafter_state *state;    /* given to feed */
     struct follower *slot;

@@ -57,7 +57,8 @@ static luce_status open_file(struct drafter_state *s, const struct drafter_env *
     int context = cache_max_positions(runner_cache(env->target));
     s->context = context < m->c.context ? context : m->c.context;
     struct load_params p = { .device = runner_device(env->target), .context = s->context, .n_slots = s->n_slots,
-                             .chunk = runner_chunk(env->target) };
+                             .chunk = runner_chunk(env->target),
+                             .total_positions = cache_total_positions(runner_cache(env->target)) };
     return runner_open(&s->runner, m, &p, err);
 }
 
@@ -110,6 +111,10 @@ static luce_status catch_up(struct drafter_state *s, struct draft *d, struct fol
     int same = 0;
     while (same < f->n && same < d->n_ids - 1 && f->ids[same] == d->ids[same]) same++;
     if (same < seq_length(f->seq)) seq_truncate(f->seq, same);
+    if (seq_length(f->seq) == same && d->n_ids - same > most_left) {
+        int held = seq_claim(f->seq, d->ids, d->n_ids - 1);     /* of a text that another slot had */
+        if (held > same) memcpy(f->ids, d->ids, (size_t)held * sizeof *f->ids);
+    }
     f->n = same = seq_length(f->seq);
     if (!can_draft(s, d, f)) {
         d->most = 0;

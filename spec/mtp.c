@@ -53,12 +53,12 @@ static void finish_hidden(const struct drafter_state *s, float *x)
     for (int i = 0; i < n; i++) x[i] = x[i] * scale * w[i];
 }
 
-/* Adds what waits of a text to the step; *out: its first wanted row there. */
-static luce_status add_waiting(struct drafter_state *s, struct follower *f, const int32_t *ids, enum want want,
+/* Adds the first n of what waits of a text to the step; *out: its first wanted row there. */
+static luce_status add_waiting(struct drafter_state *s, struct follower *f, const int32_t *ids, int n, enum want want,
                                int *out, luce_error *err)
 {
-    for (int i = 0; i < f->n_waiting; i++) finish_hidden(s, f->waiting + (size_t)i * (size_t)s->texts.embd);
-    return runner_add(s->runner, f->seq, ids + f->end - f->n_waiting + 1, NULL, f->n_waiting, want, out, err);
+    for (int i = 0; i < n; i++) finish_hidden(s, f->waiting + (size_t)i * (size_t)s->texts.embd);
+    return runner_add(s->runner, f->seq, ids + f->end - f->n_waiting + 1, NULL, n, want, out, err);
 }
 
 static luce_status give(struct drafter_state *s, int row, int n, const float *hidden, luce_error *err)
@@ -66,15 +66,17 @@ static luce_status give(struct drafter_state *s, int row, int n, const float *hi
     return runner_give(s->runner, runner_record(s->runner)->given, row, n, hidden, err);
 }
 
-static luce_status feed(struct drafter_state *s, struct follower *f, const int32_t *ids, luce_error *err)
+static luce_status feed(struct drafter_state *s, struct follower *f, const int32_t *ids, int n, luce_error *err)
 {
+    size_t row = (size_t)s->texts.embd;
     runner_begin(s->runner, STEP_NARROW);
-    luce_status st = add_waiting(s, f, ids, WANT_NONE, NULL, err);
-    if (!st) st = give(s, 0, f->n_waiting, f->waiting, err);
+    luce_status st = add_waiting(s, f, ids, n, WANT_NONE, NULL, err);
+    if (!st) st = give(s, 0, n, f->waiting, err);
     if (!st) st = runner_run(s->runner, err);
     if (st) return st;
-    seq_accept(f->seq, NULL, f->n_waiting);
-    f->n_waiting = 0;
+    seq_accept(f->seq, NULL, n);
+    f->n_waiting -= n;
+    memmove(f->waiting, f->waiting + (size_t)n * row, (size_t)f->n_waiting * row * sizeof *f->waiting);
     return LUCE_OK;
 }
 
@@ -100,7 +102,7 @@ static luce_status add_first(struct drafter_state *s, struct pass *p, int *at, l
     p->rows = whole ? f->n_waiting : 1;
     p->held = seq_length(f->seq) + (whole ? p->rows : 0);
     *at += p->rows;
-    if (whole) return add_waiting(s, f, d->ids, WANT_LAST, &p->out, err);
+    if (whole) return add_waiting(s, f, d->ids, f->n_waiting, WANT_LAST, &p->out, err);
     memset(p->hidden, 0, (size_t)s->texts.embd * sizeof *p->hidden);
     seq_set_origin(f->seq, d->n_ids - 2 - seq_length(f->seq));
     luce_status st = runner_add(s->runner, f->seq, d->ids + d->n_ids - 1, NULL, 1, WANT_LAST, &p->out, err);
@@ -200,11 +202,13 @@ static luce_status load(struct drafter_state *s, const struct drafter_env *env, 
     struct model *m;
     luce_status st = mtp_open(&m, env->model, err);
     if (st) return st;
-    *fs = (struct followers){ .target = env->target, .state = s, .feed = feed, .n_taps = 1, .embd = m->c.embd,
+    *fs = (struct followers){ .target = env->target, .state = s, .feed = feed, .n_taps = 1, .ahead = 1,
+                              .embd = m->c.embd,
                               .context = cache_max_positions(runner_cache(env->target)),
                               .n_slots = cache_slots(runner_cache(env->target)) };
     struct load_params p = { .device = runner_device(env->target), .context = fs->context, .n_slots = fs->n_slots,
-                             .chunk = FOLLOW_WAITING };
+                             .chunk = FOLLOW_WAITING,
+                             .total_positions = cache_total_positions(runner_cache(env->target)) };
     int vocab = m->c.vocab;
     st = runner_open(&s->runner, m, &p, err);
     fs->runner = s->runner;

@@ -81,6 +81,21 @@ static void cache_close_(struct device *d, struct device_cache *c)
     mem_free(c);
 }
 
+/* The references keep rows by slot and position: a page that is copied within a slot changes nothing. */
+static luce_status page_read(struct device *d, struct device_cache *c, int kind, int page, void *host, luce_error *err)
+{
+    (void)d, (void)page, (void)err;
+    memset(host, 0, c->params.layout->kind[kind].page_bytes);
+    return LUCE_OK;
+}
+
+static luce_status page_write(struct device *d, struct device_cache *c, int kind, int page, const void *host,
+                              luce_error *err)
+{
+    (void)d, (void)c, (void)kind, (void)page, (void)host, (void)err;
+    return LUCE_OK;
+}
+
 static luce_status compile(struct device *d, struct program **out, const struct tape *t, const struct plan *p,
                            struct device_cache *c, luce_error *err)
 {
@@ -133,7 +148,8 @@ static luce_status read_(struct device *d, struct program *p, struct val v, int 
 static const struct device_fns fns = {
     .close = close_device, .info = info, .has = has, .weight_bytes = weight_bytes, .upload = upload,
     .release = release, .cache_open = cache_open_, .cache_close = cache_close_, .compile = compile,
-    .program_close = program_close, .run = run, .read = read_,
+    .program_close = program_close, .page_read = page_read,
+    .page_write = page_write, .run = run, .read = read_,
 };
 
 struct device *ref_device(bool equal_bits, uint64_t memory_free)

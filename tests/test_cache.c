@@ -1,10 +1,12 @@
 /* tests/test_cache.c - pages, slots and commits, by random walks against a device that remembers a tag
  * for every position that it was told to write. */
+#include "base/hash.h"
 #include "cache/inside.h"
 #include "test.h"
 
 enum { KINDS = 3, SLOTS = 5, MOST = 700, WALK = 3000 };
-static const int windows[KINDS] = { 0, 100, 8 };
+static const int layouts[][KINDS] = { { 0, 100, 8 }, { 200, 100, 8 }, { 0, 0, 0 } };
+static const int *windows = layouts[0];
 
 struct fake {
     struct device base;
@@ -80,12 +82,22 @@ static luce_status open_cache(struct cache **out, int64_t total, luce_error *err
                                                    .step_rows = 128 }, err);
 }
 
-/* What a sequence must hold. */
+/* What a sequence must hold: at each position a tag of the text up to there. */
 struct truth {
     struct seq *seq;
     int n;
+    int32_t id[MOST];
     int64_t tag[MOST];
 };
+
+/* The text goes on: a page is one of two, so that texts meet often. */
+static void go_on(struct truth *t)
+{
+    int at = t->n++;
+    if (at % PAGE == 0) t->id[at] = (int32_t)(test_random() % 2);
+    else t->id[at] = t->id[at / PAGE * PAGE] * 1000 + at % PAGE;
+    t->tag[at] = (int64_t)(hash_u64((at ? (uint64_t)t->tag[at - 1] : 1) * 3 + (uint64_t)t->id[at] + 1) >> 1);
+}
 
 /* The device's part of a step: edits, the commit, then n new rows with these tags. */
 static void run_step(struct cache *c, struct truth *t, const int64_t *tags, int n, bool wide)
@@ -136,49 +148,65 @@ static void check_content(struct cache *c, const struct truth *t)
 static void check_counts(const struct cache *c)
 {
     for (int k = 0; k < KINDS; k++) {
-        int held = 0, total = 0;
+        int held = 0, total = 0, used = 0, cold = 0;
         for (int slot = 0; slot < SLOTS; slot++)
             if (c->taken[slot]) held += c->table[slot][k].n - c->table[slot][k].first;
-        int used = 0;
         for (int i = 0; i < c->pages[k].n; i++) {
-            total += c->pages[k].holders[i];
+            total += c->pages[k].holders[i] - c->pages[k].kept[i];
             used += c->pages[k].holders[i] > 0;
+            cold += c->pages[k].holders[i] == 1 && c->pages[k].kept[i];
         }
         CHECK_EQ(total, held);
         CHECK_EQ(used + c->pages[k].n_free, c->pages[k].n);
+        CHECK_EQ(cold, c->pages[k].n_cold);
     }
 }
 
-static int64_t next_tag;
+/* Children, users and the order of use of the tree's nodes. */
+static void check_tree(const struct cache *c)
+{
+    const struct prefix *p = &c->prefix;
+    int sum = 0, users = 0, pinned = 0, n = 0;
+    for (int32_t i = p->oldest; i >= 0; i = p->node[i].newer, n++) {
+        const struct node *x = &p->node[i];
+        CHECK_EQ(x->depth, x->parent < 0 ? 1 : p->node[x->parent].depth + 1);
+        CHECK(x->newer < 0 || p->node[x->newer].used >= x->used);
+        sum += x->n_children - (x->parent >= 0);
+        users += x->users;
+        for (int k = 0; k < KINDS; k++)
+            CHECK(windows[k] ? x->page[k] < 0 || c->pages[k].kept[x->page[k] - SLOTS] : x->page[k] >= 0);
+    }
+    for (int slot = 0; slot < SLOTS; slot++) pinned += c->taken[slot] && c->seq[slot].node >= 0;
+    CHECK_EQ(sum, 0);
+    CHECK_EQ(users, pinned);
+    CHECK(n <= p->n);
+}
 
 static void grow(struct cache *c, struct truth *t)
 {
     bool wide = test_random() % 2;
     int n = 1 + (int)(test_random() % (wide ? 128 : 64));
     luce_error err = { 0 };
-    int before = t->n;
     luce_status st = seq_reserve(t->seq, t->n + n, &err);
     if (t->n + n > MOST) CHECK_EQ(st, LUCE_E_ARG);
     else if (st) CHECK_EQ(st, LUCE_E_DEVMEM);
     if (st) return;
     int64_t tags[128];
-    for (int i = 0; i < n; i++) tags[i] = ++next_tag;
-    run_step(c, t, tags, n, wide);
-    if (wide) {
-        memcpy(t->tag + t->n, tags, (size_t)n * sizeof *tags);
-        t->n += n;
-        seq_advance(t->seq, n);
-    } else {
-        uint8_t path[NARROW_ROWS];
-        int accepted = 0;
-        for (int i = 0; i < n; i++) {
-            if (test_random() % 3 == 0) continue;
-            path[accepted++] = (uint8_t)i;
-            t->tag[t->n++] = tags[i];
-        }
-        seq_accept(t->seq, path, accepted);
+    struct step_row rows[128] = { 0 };
+    uint8_t path[NARROW_ROWS];
+    int accepted = 0;
+    for (int i = 0; i < n; i++) {
+        tags[i] = -1;
+        if (!wide && test_random() % 3 == 0) continue;
+        if (!wide) path[accepted++] = (uint8_t)i;
+        go_on(t);
+        tags[i] = t->tag[t->n - 1];
+        rows[i].token = t->id[t->n - 1];
     }
-    CHECK(t->n >= before);
+    run_step(c, t, tags, n, wide);
+    if (wide) seq_advance(t->seq, rows, n);
+    else seq_note(t->seq, rows, n);
+    if (!wide) seq_accept(t->seq, path, accepted);
 }
 
 static void shrink(struct truth *t)
@@ -190,53 +218,70 @@ static void shrink(struct truth *t)
     t->n = got;
 }
 
-static void share(struct cache *c, struct truth *all, struct truth *t)
+/* The text is to be that of `like`, as far as the cache has it. */
+static void claim(struct cache *c, struct truth *t, const struct truth *like)
 {
-    struct truth *from = &all[test_random() % SLOTS];
-    if (!from->seq || from == t) return;
+    int n = (int)(test_random() % (uint64_t)(like->n + 1)), found = cache_find(c, like->id, n);
+    int got = seq_claim(t->seq, like->id, n);
+    CHECK_EQ(got, found > t->n ? found : t->n);
+    if (got == t->n) return;
+    CHECK(got % PAGE == 0 && got <= n);
+    t->n = got;
+    memcpy(t->id, like->id, sizeof t->id);
+    memcpy(t->tag, like->tag, sizeof t->tag);
+}
+
+static void change(struct cache *c, struct truth *t, const struct truth *like)
+{
+    struct truth before;
     luce_error err = { 0 };
-    CHECK_OK(seq_open(&t->seq, c, &err), err);
-    int n = (from->seq->length - from->seq->n_pending) / PAGE * PAGE;
-    if (seq_share(t->seq, from->seq, n, &err)) n = 0;
-    memcpy(t->tag, from->tag, (size_t)n * sizeof *t->tag);
-    t->n = n;
-    CHECK_EQ(seq_length(t->seq), n);
+    int what = (int)(test_random() % 10);
+    if (!t->seq) {
+        CHECK_OK(seq_open(&t->seq, c, &err), err);
+        t->n = 0;
+        if (what > 3) claim(c, t, like);
+    } else if (what == 0) {
+        seq_close(t->seq);
+        t->seq = NULL;
+    } else if (what < 3) {
+        before = *t;
+        shrink(t);
+        if (test_random() % 2) claim(c, t, &before);
+    } else if (what == 3 && test_random() % 4 == 0) {
+        seq_discard(t->seq);
+        t->n = seq_length(t->seq);
+    } else {
+        grow(c, t);
+        if (test_random() % 8 == 0) seq_turn(t->seq);
+    }
 }
 
 TEST(cache_random_walks_keep_every_row_and_every_count)
 {
-    struct cache *c;
-    luce_error err = { 0 };
-    static struct truth all[SLOTS];
-    memset(all, 0, sizeof all);
-    CHECK_OK(open_cache(&c, MOST * 2, &err), err);
-    for (int i = 0; i < WALK; i++) {
-        struct truth *t = &all[test_random() % SLOTS];
-        int what = (int)(test_random() % 10);
-        if (!t->seq && what < 4) {
-            CHECK_OK(seq_open(&t->seq, c, &err), err);
-            t->n = 0;
-        } else if (!t->seq) {
-            share(c, all, t);
-        } else if (what == 0) {
-            seq_close(t->seq);
-            t->seq = NULL;
-        } else if (what < 3) {
-            shrink(t);
-        } else {
-            grow(c, t);
+    for (size_t l = 0; l < COUNT(layouts); l++) {
+        struct cache *c;
+        luce_error err = { 0 };
+        static struct truth all[SLOTS];
+        memset(all, 0, sizeof all);
+        windows = layouts[l];
+        CHECK_OK(open_cache(&c, MOST * 2, &err), err);
+        for (int i = 0; i < WALK; i++) {
+            change(c, &all[test_random() % SLOTS], &all[test_random() % SLOTS]);
+            for (int j = 0; j < SLOTS; j++)
+                if (all[j].seq) check_content(c, &all[j]);
+            check_counts(c);
+            check_tree(c);
         }
-        for (int j = 0; j < SLOTS; j++)
-            if (all[j].seq) check_content(c, &all[j]);
-        check_counts(c);
+        CHECK(c->prefix.evicted > 0, "nothing was evicted");
+        for (int j = 0; j < SLOTS; j++) seq_close(all[j].seq);
+        for (int k = 0; k < KINDS; k++) CHECK_EQ(cache_free_pages(c, k), cache_pages(c, k));
+        CHECK_EQ(cache_free_slots(c), SLOTS);
+        cache_close(c);
+        windows = layouts[0];
     }
-    for (int j = 0; j < SLOTS; j++) seq_close(all[j].seq);
-    for (int k = 0; k < KINDS; k++) CHECK_EQ(cache_free_pages(c, k), cache_pages(c, k));
-    CHECK_EQ(cache_free_slots(c), SLOTS);
-    cache_close(c);
 }
 
-TEST(cache_says_why_a_sequence_cannot_grow_or_share)
+TEST(cache_says_why_a_sequence_cannot_grow)
 {
     struct cache *c;
     struct seq *s[SLOTS], *more;
@@ -250,8 +295,6 @@ TEST(cache_says_why_a_sequence_cannot_grow_or_share)
     CHECK_OK(seq_reserve(s[0], MOST, &err), err);
     CHECK_EQ(seq_reserve(s[1], 65, &err), LUCE_E_DEVMEM);
     CHECK(strstr(err.text, "the cache is full: 2 more pages"), "%s", err.text);
-    CHECK_EQ(seq_share(s[2], s[0], PAGE, &err), LUCE_E_ARG);
-    CHECK(strstr(err.text, "only whole pages"), "%s", err.text);
     for (int i = 0; i < SLOTS; i++) seq_close(s[i]);
     cache_close(c);
 }
@@ -262,6 +305,7 @@ TEST(cache_windows_do_not_need_more_pages_as_a_text_grows)
     struct truth t = { 0 };
     luce_error err = { 0 };
     static int64_t tags[128];
+    static const struct step_row rows[128];
     CHECK_OK(open_cache(&c, MOST, &err), err);
     CHECK_OK(seq_open(&t.seq, c, &err), err);
     int least = cache_pages(c, 1);
@@ -269,7 +313,7 @@ TEST(cache_windows_do_not_need_more_pages_as_a_text_grows)
         CHECK_OK(seq_reserve(t.seq, n + 128, &err), err);
         if (cache_free_pages(c, 1) < least) least = cache_free_pages(c, 1);
         run_step(c, &t, tags, 128, true);
-        seq_advance(t.seq, 128);
+        seq_advance(t.seq, rows, 128);
     }
     CHECK(cache_pages(c, 1) - least <= (100 + 128) / PAGE + 2, "%d of %d", least, cache_pages(c, 1));
     CHECK_EQ(seq_truncate(t.seq, 10), 0);       /* its window is gone */

@@ -227,7 +227,7 @@ TEST(dflash_sessions_reuse_and_guess_in_every_turn)
         size_t n;
         for (int i = 0; i < 2; i++) {
             luce_request q = { .tokens = prompts[turn], .n_tokens = (size_t)lengths[turn], .max_tokens = 30,
-                               .draft = i ? -1 : 15 };
+                               .fresh = true, .draft = i ? -1 : 15 };
             CHECK_OK(luce_session_generate(s[i], &q, &r[i], &err), err);
             luce_session_tokens(s[i], &n);
             if (turn == 2) luce_session_rewind(s[i], n - 9);

@@ -322,7 +322,7 @@ TEST(engine_sessions_continue_as_a_fresh_text_would)
         CHECK_EQ(n, n_before + r.n_prompt + r.n_tokens);
         if (n_before) CHECK(r.n_reused + 1 >= n_before, "%zu of %zu reused", r.n_reused, n_before);
         luce_request again = { .tokens = all, .n_tokens = n - r.n_tokens, .max_tokens = q.max_tokens,
-                               .ignore_end = true };
+                               .ignore_end = true, .fresh = true };
         fresh = generate(m, &again);
         CHECK(fresh.n_tokens == r.n_tokens &&
               !memcmp(fresh.tokens, r.tokens, r.n_tokens * sizeof *r.tokens), "turn %d", turn);

@@ -340,7 +340,7 @@ TEST(speculation_sessions_continue_as_plain_ones)
             size_t n;
             for (int i = 0; i < 2; i++) {
                 luce_request q = { .text = { .at = prompts[turn % TEXTS], .bytes = 12 }, .max_tokens = 20 + turn,
-                                   .ignore_end = true, .draft = i ? -1 : ways[w].draft };
+                                   .ignore_end = true, .fresh = true, .draft = i ? -1 : ways[w].draft };
                 CHECK_OK(luce_session_generate(s[i], &q, &r[i], &err), err);
                 luce_session_tokens(s[i], &n);
                 if (turn == 3) luce_session_rewind(s[i], n - 9);

@@ -80,8 +80,8 @@ class Metrics(unittest.TestCase):
         self.server.post("/v1/completions", {"prompt": prompt + "[[short]]", "n": 2})
         in_parallel([lambda: self.server.post("/v1/completions", {"prompt": prompt + "[[slow]]", "max_tokens": 60})] * 2)
         values = read_metrics(self.server)[0]
-        self.assertEqual(values["luce_prompt_tokens_shared_total"], 2 * 960)
-        self.assertEqual(values["luce_prompt_tokens_computed_total"] - before, 4 * 1001 - 2 * 960)
+        self.assertEqual(values["luce_prompt_tokens_cached_total"], 3 * 960)
+        self.assertEqual(values["luce_prompt_tokens_computed_total"] - before, 4 * 1001 - 3 * 960)
 
 
 if __name__ == "__main__":

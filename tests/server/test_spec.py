@@ -80,12 +80,18 @@ class Speculation:
         self.assertEqual(got[0], got[1])
 
     def test_what_the_cache_had_is_the_same(self):
-        for turns in range(1, 4):
-            body = {"messages": [{"role": "user", "content": "[[again]]"}, {"role": "assistant", "content": "a"}] * turns
-                    + [{"role": "user", "content": "[[again]]"}], "max_tokens": 4}
-            cached = [self.server.post("/v1/chat/completions", dict(body, speculative=w))["usage"]["prompt_tokens_details"]
-                      for w in (False, 3)]
-            self.assertEqual(cached[0], cached[1])
+        cached = []                                     # P12: a chat each, with turns of some pages
+        for chat, width in ("one", False), ("two", 3):
+            messages = [{"role": "system", "content": chat + "word " * 30}]
+            for turn in range(1, 5):
+                messages += [{"role": "user", "content": "[[again]]" + "more " * 20}]
+                usage = self.server.post("/v1/chat/completions", {"messages": messages, "max_tokens": 4,
+                                                                  "speculative": width})["usage"]
+                cached.append(usage["prompt_tokens_details"]["cached_tokens"])
+                messages += [{"role": "assistant", "content": "a" * turn}]
+        self.assertEqual(cached[:4], cached[4:])
+        self.assertEqual(cached[0], 0)
+        self.assertEqual(sorted(set(cached[:4])), cached[:4])
 
     def test_clients_that_leave_while_guesses_run(self):
         def leave(i):

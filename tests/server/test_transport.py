@@ -146,7 +146,7 @@ class Transport(Base):
 
     def test_streams_begin_at_once_and_are_never_silent_long(self):
         for path, body in (("/v1/chat/completions", {}), ("/v1/messages", {}), ("/v1/responses", {}), ("/v1/completions", {})):
-            text = "[[read]]" + "x" * 200
+            text = path + "[[read]]" + "x" * 200
             body = {"messages": [{"role": "user", "content": text}], "input": text, "prompt": text, "stream": True, "max_tokens": 5}
             with self.subTest(path=path):
                 start = last = time.monotonic()
