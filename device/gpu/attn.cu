@@ -100,7 +100,7 @@ __device__ inline item find_item(const attn_args &a, const step *s, const shared
         chunk = chunks - 1 - i;             /* the longest first */
     } else {
         const int s0 = first_split(a, q);
-        int common = a.tree[it.seq] ? q.past / a.split : count_splits(a, q);
+        int common = a.tree[it.seq] && !a.block ? q.past / a.split : count_splits(a, q);
         if (common < s0) common = s0;
         it.single = i >= (common - s0) * chunks;
         if (it.single) {
@@ -138,7 +138,7 @@ __device__ inline void view_rows(const attn_args &a, const step *s, const item &
             if (!WIDE) {
                 v.past = q.past;
                 v.see = r.see < q.past ? r.see : q.past - 1;
-                v.last = q.past + __popcll(r.path) - 1;
+                v.last = q.past + (a.block ? q.n_rows : __popcll(r.path)) - 1;
             }
             const int high = v.last > v.see ? v.last : v.see;
             if (high >= v.first) {
@@ -423,7 +423,7 @@ __global__ void __launch_bounds__(WARPS * WARP, WARPS == 1 ? 6 : DP == 256 ? 1 :
     launch_dependents();
     const int n_seqs = s->head.n_seqs;
     for (int i = threadIdx.x; i < n_seqs; i += WARPS * WARP)
-        sh.n_items[i + 1] = count_items<WARPS, WIDE>(a, s->seq[i], a.tree[i], group);
+        sh.n_items[i + 1] = count_items<WARPS, WIDE>(a, s->seq[i], a.tree[i] && !a.block, group);
     __syncthreads();
     if (threadIdx.x == 0) {
         bar_init(&arrived[0], 1), bar_init(&arrived[1], 1);

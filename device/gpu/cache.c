@@ -2,6 +2,18 @@
 #include "base/mem.h"
 #include "device/gpu/gpu.h"
 
+/* The pools of recurrent layers. */
+static luce_status open_states(struct gpu *g, struct device_cache *c, const struct cache_params *p, luce_error *err)
+{
+    c->n_pages[KV_STATE] = p->n_pages[KV_STATE];
+    c->n_pages[KV_JOURNAL] = p->n_slots;
+    luce_status st = LUCE_OK;
+    for (int k = KV_STATE; k <= KV_JOURNAL && !st; k++)
+        st = gpu_alloc(g, (void **)&c->pages[k], (uint64_t)c->n_pages[k] * p->layout->kind[k].page_bytes,
+                       "the states of recurrent layers", err);
+    return st;
+}
+
 luce_status gpu_cache_open(struct device *d, struct device_cache **out, const struct cache_params *p,
                            luce_error *err)
 {
@@ -20,6 +32,7 @@ luce_status gpu_cache_open(struct device *d, struct device_cache **out, const st
         if (!st) st = gpu_alloc(g, (void **)&c->table[k], entries, "the page tables", err);
         if (!st) st = gpu_check(g, GPU(MemsetAsync)(c->table[k], 0xff, entries, g->stream), "clearing memory", err);
     }
+    if (!st && kv_recurrent(p->layout)) st = open_states(g, c, p, err);
     if (st) gpu_cache_close(d, c);
     else *out = c;
     return st;
@@ -28,10 +41,8 @@ luce_status gpu_cache_open(struct device *d, struct device_cache **out, const st
 void gpu_cache_close(struct device *d, struct device_cache *c)
 {
     if (!c) return;
-    for (int k = 0; k < KV_MAX_KINDS; k++) {
-        gpu_free((struct gpu *)d, c->pages[k]);
-        gpu_free((struct gpu *)d, c->table[k]);
-    }
+    for (int k = 0; k < KV_POOLS; k++) gpu_free((struct gpu *)d, c->pages[k]);
+    for (int k = 0; k < KV_MAX_KINDS; k++) gpu_free((struct gpu *)d, c->table[k]);
     mem_free(c);
 }
 
@@ -68,5 +79,16 @@ struct kv_place gpu_kv_place(const struct device_cache *c, int layer)
         .k_row = (int)kv_row_bytes(y->k_format, y->k_dim), .v_row = (int)kv_row_bytes(y->v_format, y->v_dim),
         .k_scales = (int)kv_scales_at(y->k_format, y->k_dim), .v_scales = (int)kv_scales_at(y->v_format, y->v_dim),
         .kv_heads = y->kv_heads, .dim = y->k_dim,
+    };
+}
+
+struct state_place gpu_state_place(const struct device_cache *c, int layer)
+{
+    const struct kv_layer *y = &c->layout->layer[layer];
+    return (struct state_place){
+        .state = (float *)(void *)(c->pages[KV_STATE] + y->offset),
+        .journal = (float *)(void *)(c->pages[KV_JOURNAL] + y->journal),
+        .state_page = c->layout->kind[KV_STATE].page_bytes / sizeof(float),
+        .journal_page = c->layout->kind[KV_JOURNAL].page_bytes / sizeof(float),
     };
 }

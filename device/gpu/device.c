@@ -89,12 +89,14 @@ static bool has(const struct device *d, const struct call *c)
     case OP_MOE_GLU: return tiles_of(c->w[0]->type) == tiles_of(c->w[1]->type);
     case OP_ROPE_KV: {
         const struct rope_kv_attr *a = c->attr;
-        return a->head_dim <= 256 && a->heads > 0 && !a->q_stride && !a->sections[0];
+        return a->head_dim <= 256;
     }
     case OP_ATTN: {
         const struct attn_attr *a = c->attr;
-        return attn_can(a->heads, a->kv_heads, a->head_dim) && !a->block;
+        return attn_can(a->heads, a->kv_heads, a->head_dim);
     }
+    case OP_SHORT_CONV: return recur_can((int)c->w[0]->dim[0], 0);
+    case OP_DELTA: return recur_can(0, ((const struct delta_attr *)c->attr)->k_dim);
     default: return program_has(c->op);
     }
 }

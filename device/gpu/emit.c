@@ -289,21 +289,27 @@ static void emit_add(struct emitter *e)
     map(e, e->c->in[0], e->c->in[1], output_at(e, y), output_form(e), MAP_ADD, y);
 }
 
+static int bucket_seqs(const struct program *p)
+{
+    return p->plan->bucket.rows[DOM_SEQS] > 0 ? p->plan->bucket.rows[DOM_SEQS] : 1;
+}
+
 static void emit_rope_kv(struct emitter *e)
 {
     const struct rope_kv_attr *a = e->c->attr;
-    struct val y = e->c->out[0];
+    struct val y = e->c->out[0];                /* none: keys and values alone */
+    int rows = bucket_rows(e, e->c->in[0]);
     struct rope_kv_args x = {
         .x = value_at(e, e->c->in[0]), .q_norm = vector_at(e->c->w[W_QKV_QNORM]), .k_norm =
             vector_at(e->c->w[W_QKV_KNORM]),
         .freq = vector_at(e->c->w[W_QKV_FREQ]), .q = value_at(e, y), .step = e->g->step,
         .kv = gpu_kv_place(e->p->cache, e->c->layer), .heads = a->heads, .dims = a->rope_dims, .layout =
             (int)a->layout,
-        .bucket_rows = bucket_rows(e, y), .magnitude = a->magnitude != 0 ? a->magnitude : 1, .eps = a->eps };
-    int seqs = e->p->plan->bucket.rows[DOM_SEQS];
+        .q_stride = a->q_stride ? a->q_stride : a->head_dim, .sections = { a->sections[0], a->sections[1] },
+        .bucket_rows = rows, .magnitude = a->magnitude != 0 ? a->magnitude : 1, .eps = a->eps };
     struct launch *l = push(e, 1);
     if (!l) return;
-    launch_rope_kv(l, &x, bucket_rows(e, y), seqs > 0 ? seqs : 1);
+    launch_rope_kv(l, &x, rows, bucket_seqs(e->p));
     done(e, 1);
 }
 
@@ -325,7 +331,7 @@ static void emit_attn(struct emitter *e)
     struct attn_args x = { .q = value_at(e, e->c->in[0]), .y = output_at(e, y), .form = output_form(e),
                           .step = e->g->step,
                            .tree = e->g->tree, .kv = gpu_kv_place(e->p->cache, e->c->layer), .heads = a->heads,
-                           .window = a->window, .scale = a->scale, .softcap = a->softcap };
+                           .block = a->block, .window = a->window, .scale = a->scale, .softcap = a->softcap };
     bool wide = program_wide(e->p, DOM_ROWS);
     x.max_splits = most_splits(e->p, e->c->layer, &x.split);
     uint64_t all = attn_scratch(bucket_rows(e, y), a->heads, a->head_dim, x.max_splits);
@@ -336,6 +342,77 @@ static void emit_attn(struct emitter *e)
     if (!l) return;
     done(e, launch_attn(l, &x, bucket_rows(e, y), wide, e->g->n_units));
     pad(e, y, x.form);
+}
+
+static void emit_short_conv(struct emitter *e)
+{
+    const struct kv_state *k = &e->p->cache->layout->layer[e->c->layer].state;
+    struct val y = e->c->out[0];
+    struct conv_state_args x = { .x = value_at(e, e->c->in[0]), .w = vector_at(e->c->w[0]), .y = value_at(e, y),
+                                 .step = e->g->step, .place = gpu_state_place(e->p->cache, e->c->layer),
+                                 .channels = k->channels, .taps = k->taps };
+    struct launch *l = push(e, 1);
+    if (!l) return;
+    launch_short_conv(l, &x, bucket_rows(e, y), bucket_seqs(e->p), program_wide(e->p, DOM_ROWS));
+    done(e, 1);
+}
+
+static struct delta_args delta_of(const struct program *p, const struct call *c)
+{
+    const struct delta_attr *a = c->attr;
+    const struct kv_state *k = &p->cache->layout->layer[c->layer].state;
+    return (struct delta_args){
+        .place = gpu_state_place(p->cache, c->layer), .memory_at = kv_conv_size(k),
+        .keys_at = kv_journal_at(k, JOURNAL_KEY), .corrections_at = kv_journal_at(k, JOURNAL_CORRECTION),
+        .decays_at = kv_journal_at(k, JOURNAL_DECAY), .channels = k->channels, .k_heads = a->k_heads,
+        .v_heads = a->v_heads, .k_dim = a->k_dim, .v_dim = a->v_dim, .grouped = a->grouped, .eps = a->eps };
+}
+
+static void emit_delta(struct emitter *e)
+{
+    struct val y = e->c->out[0];
+    struct delta_args x = delta_of(e->p, e->c);
+    x.x = value_at(e, e->c->in[0]);
+    x.gates = value_at(e, e->c->in[1]);
+    x.a = vector_at(e->c->w[W_DELTA_A]);
+    x.dt = vector_at(e->c->w[W_DELTA_DT]);
+    x.y = value_at(e, y);
+    x.step = e->g->step;
+    struct launch *l = push(e, 2);
+    if (!l) return;
+    done(e, launch_delta(l, &x, (float *)(void *)(e->g->block + e->p->scratch_at), bucket_rows(e, y),
+                         bucket_seqs(e->p), program_wide(e->p, DOM_ROWS)));
+}
+
+static void emit_gated(struct emitter *e)
+{
+    const struct gated_attr *a = e->c->attr;
+    struct val y = e->c->out[0];
+    struct gated_args x = { .x = value_at(e, e->c->in[0]), .gate = value_at(e, e->c->in[1]),
+                            .w = vector_at(e->c->w[0]), .y = output_at(e, y), .form = output_form(e),
+                            .n_rows = rows_at(e, y), .heads = a->heads, .dim = a->dim,
+                            .gate_cols = shape_of(e, e->c->in[1]).cols, .at = a->at, .stride = a->stride,
+                            .silu = a->fn == GATE_SILU, .scalar = a->scalar, .eps = a->eps };
+    struct launch *l = push(e, 1);
+    if (!l) return;
+    launch_gated(l, &x, bucket_rows(e, y));
+    done(e, 1);
+    pad(e, y, x.form);
+}
+
+static void emit_conv(struct emitter *e)
+{
+    const struct conv_attr *a = e->c->attr;
+    struct val y = e->c->out[0];
+    int cols = shape_of(e, y).cols, at = a->side * a->taps;
+    struct mix_args x = { .x = value_at(e, e->c->in[0]), .dyn = value_at(e, e->c->in[1]),
+                          .base = vector_at(e->c->w[0]) + (size_t)at * (size_t)cols, .y = value_at(e, y),
+                          .step = e->g->step, .cols = cols, .taps = a->taps, .group = a->group,
+                          .dyn_cols = shape_of(e, e->c->in[1]).cols, .dyn_at = at * (cols / a->group) };
+    struct launch *l = push(e, 1);
+    if (!l) return;
+    launch_mix(l, &x, bucket_rows(e, y));
+    done(e, 1);
 }
 
 static void emit_argmax(struct emitter *e)
@@ -354,7 +431,8 @@ static void (*const emitters[OP_COUNT])(struct emitter *) = {
     [OP_EMBED] = emit_embed, [OP_NORM] = emit_norm, [OP_LINEAR] = emit_linear, [OP_GLU] = emit_glu,
     [OP_GATE] = emit_gate, [OP_ROPE_KV] = emit_rope_kv, [OP_ATTN] = emit_attn, [OP_TAKE] = emit_take,
     [OP_ADD] = emit_add, [OP_ARGMAX] = emit_argmax, [OP_ROUTE] = emit_route, [OP_MOE_GLU] = emit_moe_glu,
-    [OP_MOE_DOWN] = emit_moe_down,
+    [OP_MOE_DOWN] = emit_moe_down, [OP_SHORT_CONV] = emit_short_conv, [OP_DELTA] = emit_delta,
+    [OP_GATED] = emit_gated, [OP_CONV] = emit_conv,
 };
 
 bool program_has(int op)
@@ -379,7 +457,8 @@ luce_status program_emit(struct gpu *g, struct program *p, bool all, struct laun
     done(&e, 1);
     for (e.index = 0; e.index < p->tape->n_calls && !e.st; e.index++) {
         e.c = &p->tape->calls[e.index];
-        if (bucket_rows(&e, e.c->out[0]) == 0) continue;        /* the bucket has no rows of this domain */
+        /* The bucket may have no rows of the call's domain. */
+        if (bucket_rows(&e, e.c->n_out ? e.c->out[0] : e.c->in[0]) == 0) continue;
         emitters[e.c->op](&e);
     }
     if (out->n > 1) out->at[1].overlap = false;         /* begin has ended when anything else starts */
@@ -437,6 +516,10 @@ luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err)
         if (c->op == OP_MOE_DOWN)
             most(&scratch, sizeof(float) * (uint64_t)p->plan->bucket.rows[c->shape[0].rows] *
                                (uint64_t)((const struct moe_attr *)c->attr)->used * (uint64_t)c->shape[0].cols);
+        if (c->op == OP_DELTA) {
+            struct delta_args x = delta_of(p, c);
+            most(&scratch, sizeof(float) * delta_scratch(&x, p->plan->bucket.rows[DOM_ROWS], bucket_seqs(p)));
+        }
         bool experts = c->op == OP_MOE_GLU || c->op == OP_MOE_DOWN;
         if (c->op != OP_LINEAR && c->op != OP_GLU && !experts) continue;
         st = find_packs(g, p, i, err);

@@ -54,8 +54,8 @@ struct gpu_pack {               /* tiles of weights that one product multiplies 
 
 struct device_cache {
     const struct kv_layout *layout;
-    int n_slots, n_pages[KV_MAX_KINDS], max_pages[KV_MAX_KINDS];
-    uint8_t *pages[KV_MAX_KINDS];
+    int n_slots, n_pages[KV_POOLS], max_pages[KV_MAX_KINDS];
+    uint8_t *pages[KV_POOLS];
     int32_t *table[KV_MAX_KINDS];
 };
 
@@ -85,6 +85,7 @@ luce_status gpu_page_read(struct device *d, struct device_cache *c, int kind, in
 luce_status gpu_page_write(struct device *d, struct device_cache *c, int kind, int page, const void *host,
                            luce_error *err);
 struct kv_place gpu_kv_place(const struct device_cache *c, int layer);
+struct state_place gpu_state_place(const struct device_cache *c, int layer);
 
 /* program.c */
 luce_status gpu_compile(struct device *d, struct program **out, const struct tape *t, const struct plan *p,

@@ -115,12 +115,14 @@ struct rope_kv_args {
     const struct step *step;
     struct kv_place kv;
     int32_t heads, dims, layout, bucket_rows;
+    int32_t q_stride, sections[2];      /* of rope_kv_attr; q_stride is never 0 */
     float magnitude, eps;
 };
 /* Rows of the bucket, then one row of blocks a sequence for commits. */
 void launch_rope_kv(struct launch *l, const struct rope_kv_args *a, int rows, int seqs);
 
 struct attn_args {
+    int32_t block;              /* narrow rows see all rows of their sequence, not their path */
     const float *q;
     float *y;                   /* may be NULL */
     struct form form;
@@ -137,6 +139,54 @@ int launch_attn(struct launch *l, const struct attn_args *a, int rows, bool wide
 /* Positions of a split in caches of so many positions a sequence, and floats of scratch. */
 int attn_split(int max_positions);
 uint64_t attn_scratch(int rows, int heads, int dim, int max_splits);
+
+/* ---- recurrent layers (recur.cu) ---------------------------------------------------------------------- */
+struct state_place {            /* one layer's parts of page 0, and from one page to the next, in f32 */
+    float *state, *journal;
+    uint64_t state_page, journal_page;
+};
+bool recur_can(int taps, int k_dim);
+struct conv_state_args {
+    const float *x, *w;         /* [rows][channels], [channels][taps] */
+    float *y;
+    const struct step *step;
+    struct state_place place;
+    int32_t channels, taps;
+};
+void launch_short_conv(struct launch *l, const struct conv_state_args *a, int rows, int seqs, bool wide);
+
+struct delta_args {
+    const float *x, *gates, *a, *dt;
+    float *y;
+    const struct step *step;
+    struct state_place place;
+    uint64_t memory_at, keys_at, corrections_at, decays_at;     /* in the layer's state; in its journal */
+    int32_t channels, k_heads, v_heads, k_dim, v_dim, grouped;
+    float eps;
+    float *q, *k, *decay, *beta, *old_keys, *old_decays;        /* scratch, set by launch_delta */
+};
+/* Floats of scratch; two launches. */
+uint64_t delta_scratch(const struct delta_args *a, int rows, int seqs);
+int launch_delta(struct launch *l, const struct delta_args *a, float *scratch, int rows, int seqs, bool wide);
+
+struct gated_args {
+    const float *x, *gate, *w;  /* w NULL: no norm */
+    float *y;                   /* may be NULL */
+    struct form form;
+    const int32_t *n_rows;
+    int32_t heads, dim, gate_cols, at, stride, silu, scalar;
+    float eps;
+};
+/* A warp a head. */
+void launch_gated(struct launch *l, const struct gated_args *a, int rows);
+
+struct mix_args {               /* CONV */
+    const float *x, *dyn, *base;        /* base: of the side */
+    float *y;
+    const struct step *step;
+    int32_t cols, taps, group, dyn_cols, dyn_at;
+};
+void launch_mix(struct launch *l, const struct mix_args *a, int rows);
 
 /* ---- products ------------------------------------------------------------------------------------- */
 enum tile_format { TILES_F16, TILES_Q8_0, TILES_Q4_0, TILES_Q4_K, TILES_Q6_K, TILES_IQ4_XS, TILES_COUNT };

@@ -22,7 +22,7 @@ static bool takes_table(const struct call *c)
 static bool writes_forms(int op)
 {
     return op == OP_ROUTE || op == OP_NORM || op == OP_GLU || op == OP_GATE || op == OP_ATTN || op == OP_TAKE ||
-        op == OP_ADD;
+        op == OP_ADD || op == OP_GATED;
 }
 
 /* Who reads each value how. */
@@ -229,7 +229,7 @@ static luce_status trace_call(struct gpu *g, struct program *p, const struct lau
     const struct call *c = &p->tape->calls[index];
     *out = (struct trace){ .tape = p->tape, .call = c, .index = index, .seconds = ms * 1e-3 };
     struct shape shape = c->shape[0];
-    uint64_t bytes = (uint64_t)rows_in_use(s, shape.rows) * shape_row_bytes(shape);
+    uint64_t bytes = c->n_out ? (uint64_t)rows_in_use(s, shape.rows) * shape_row_bytes(shape) : 0;
     void *copy = bytes ? mem_alloc(bytes) : NULL;
     if (bytes && !copy) return fail(err, LUCE_E_NOMEM, "out of memory for tracing");
     if (bytes) {

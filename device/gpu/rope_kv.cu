@@ -101,13 +101,18 @@ __device__ __noinline__ float2 sine_cosine(float angle)
     sincosf(angle, &r.x, &r.y);
     return r;
 }
-__device__ inline void find_angles(float *sine, float *cosine, const rope_kv_args &a, int pos, int lane)
+/* The rotary position that turns pair i. */
+__device__ inline int axis_of(const rope_kv_args &a, int i)
+{
+    return i % 3 && i < 3 * a.sections[i % 3 - 1] ? i % 3 : 0;
+}
+__device__ inline void find_angles(float *sine, float *cosine, const rope_kv_args &a, const int32_t *pos, int lane)
 {
 #pragma unroll
     for (int j = 0; j < HEAD_DIM / 2 / WARP; j++) {
         const int i = lane + j * WARP;
         if (i >= a.dims / 2) break;
-        const float2 r = sine_cosine(__fmul_rn((float)pos, a.freq[i]));
+        const float2 r = sine_cosine(__fmul_rn((float)pos[axis_of(a, i)], a.freq[i]));
         sine[j] = r.x * a.magnitude;
         cosine[j] = r.y * a.magnitude;
     }
@@ -144,7 +149,8 @@ __device__ inline void finish_head(const rope_kv_args &a, float *x, const step_r
                                    int unit, const float *sine, const float *cosine, int lane)
 {
     const int heads = a.heads, kv_heads = a.kv.kv_heads, dim = a.kv.dim;
-    const float *from = a.x + ((uint64_t)row * (heads + 2 * kv_heads) + unit) * dim;
+    const float *from = a.x + (uint64_t)row * (heads * a.q_stride + 2 * kv_heads * dim) +
+        (unit < heads ? unit * a.q_stride : heads * a.q_stride + (unit - heads) * dim);
     __syncwarp();
 #pragma unroll 1
     for (int i = lane; i < dim; i += WARP) x[i] = from[i];
@@ -193,7 +199,7 @@ __global__ void __launch_bounds__(HEAD_WARPS * WARP) rope_kv_kernel(rope_kv_args
     const step_seq &q = s->seq[r.seq];
     /* Angles and what was accepted come from the step: all that before the wait. */
     float sine[HEAD_DIM / 2 / WARP], cosine[HEAD_DIM / 2 / WARP];
-    if (a.layout != LAYOUT_NONE) find_angles(sine, cosine, a, r.rope[0], lane);
+    if (a.layout != LAYOUT_NONE) find_angles(sine, cosine, a, r.rope, lane);
 #pragma unroll 1
     for (int unit = first; unit < units && !wide; unit += stride)
         if (unit >= heads)

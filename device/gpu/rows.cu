@@ -1,5 +1,5 @@
 /* device/gpu/rows.cu - the ops that are about whole rows: begin of a step, EMBED, NORM, ADD, GATE, TAKE,
- * ARGMAX, and the conversion of a value into the activations of a product.
+ * GATED, CONV, ARGMAX, and the conversion of a value into the activations of a product.
  * Traffic is some KB a row: a launch costs more than the bytes. One block a row; f32 throughout.
  * Sums: thread i takes pairs i, i + threads, ...; warps combine by butterfly, then in index order. The
  * number of threads follows from the columns alone, so a row gives the same bits in any step.
@@ -210,6 +210,56 @@ void launch_pad(launch *l, form f, int cols, int rows)
 {
     pad_args a = { f, cols };
     fill_launch(l, pad_kernel, dim3(rows), 64, 0, a);
+}
+
+/* ---- GATED: a warp a head; CONV: a block a row ------------------------------------------------------- */
+enum { GATED_WARPS = 4 };
+__global__ void __launch_bounds__(GATED_WARPS * WARP) gated_kernel(gated_args a)
+{
+    launch_dependents();
+    wait_predecessor();
+    const int row = blockIdx.y, head = blockIdx.x * GATED_WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    if (row >= *a.n_rows || head >= a.heads) return;
+    const float *x = a.x + ((uint64_t)row * a.heads + head) * a.dim;
+    const float *g = a.gate + (uint64_t)row * a.gate_cols + a.at + (uint64_t)head * a.stride;
+    float scale = 1;
+    if (a.w) {
+        float sum = 0;
+        for (int c = lane; c < a.dim; c += WARP) sum = __fmaf_rn(x[c], x[c], sum);
+        scale = 1.0f / sqrtf(warp_sum(sum) / a.dim + a.eps);
+    }
+    for (int c = lane; c < a.dim; c += WARP) {
+        const float z = g[a.scalar ? 0 : c], f = (a.silu ? z : 1.0f) / (1.0f + expf(-z));
+        const float y = (a.w ? x[c] * scale * a.w[c] : x[c]) * f;
+        const int k = head * a.dim + c;
+        if (a.y) a.y[(uint64_t)row * a.heads * a.dim + k] = y;
+        if (a.form.at) *(__half *)form_at(a.form, row, k) = clamped_half(y * a.form.scale);
+    }
+}
+void launch_gated(launch *l, const gated_args *a, int rows)
+{
+    fill_launch(l, gated_kernel, dim3((a->heads + GATED_WARPS - 1) / GATED_WARPS, rows), GATED_WARPS * WARP, 0, *a);
+}
+
+__global__ void __launch_bounds__(ROW_THREADS) mix_kernel(mix_args a)
+{
+    launch_dependents();
+    wait_predecessor();
+    const int row = blockIdx.x, groups = a.cols / a.group;
+    if (row >= a.step->head.n_rows) return;
+    const int local = row - a.step->seq[a.step->row[row].seq].first_row;
+    const float *dyn = a.dyn + (uint64_t)row * a.dyn_cols + a.dyn_at;
+    for (int c = threadIdx.x; c < a.cols; c += blockDim.x) {
+        float y = 0;
+        for (int o = 0; o < a.taps && o <= local; o++)
+            y = __fmaf_rn(a.base[(uint64_t)o * a.cols + c] + dyn[o * groups + c / a.group],
+                          a.x[(uint64_t)(row - o) * a.cols + c], y);
+        a.y[(uint64_t)row * a.cols + c] = y;
+    }
+}
+void launch_mix(launch *l, const mix_args *a, int rows)
+{
+    fill_launch(l, mix_kernel, dim3(rows), threads_for(a->cols), 0, *a);
 }
 
 /* ---- ARGMAX: one block a row ----------------------------------------------------------------------- */
