@@ -8,8 +8,10 @@
  *  - A matrix is held in strips of 16 rows, one row a lane, so that each output element has one f32
  *    accumulator that runs over k upwards; nothing is summed across lanes.
  *  - Quantised formats: activations become int8 in groups of 32 (struct xblock), dot products of a
- *    group are exact integers, and acc = fma((float)isum, s * dx, acc) per group, upwards; formats
- *    with an offset m per group add acc = fma(m, dx * sum(x), acc) right after.
+ *    group are exact integers, and acc = fma(isum * dx, s, acc) per group, upwards; formats with an
+ *    offset m per group add acc = fma(m, dx * sum(x), acc) right after. isum * dx without a conversion:
+ *    a sum that starts at the bits of LIFT is, read as a float, LIFT + isum, exactly; dx has at most 22
+ *    significant bits, so that LIFT * dx is exact too; fma(LIFT + isum, dx, -LIFT * dx) rounds once.
  *  - BF16: activations are rounded to bf16; per pair of k acc = (acc + w1 x1) + w0 x0, as the
  *    instruction VDPBF16PS does (products of two bf16 are exact). F16, F32 and the formats without a
  *    kernel of their own: acc = fma(w, x, acc).
@@ -40,12 +42,14 @@ enum xkind { X_F32, X_BF16, X_Q8, X_COUNT };
  * [k block][row]: what the columns of a tile need at one k is contiguous. */
 struct xblock {
     int8_t  q[SUPER];
-    float   d[GROUPS];              /* scale of each group: max |x| / 127 */
+    float   d[GROUPS];              /* scale of each group: max |x| / 127, to 22 bits */
+    float   drop[GROUPS];           /* -LIFT * d */
     float   s[GROUPS];              /* d * sum of the group's q */
-    int32_t neg[GROUPS];            /* minus the sum of the group's q */
     int16_t half[2 * GROUPS];       /* sums of q by 16 */
 };
 _Static_assert(sizeof(struct xblock) == 384, "six cache lines");
+#define LIFT 12582912.0f            /* 1.5 * 2^23: the next floats are the next integers, up and down */
+enum { LIFT_BITS = 0x4b400000 };
 
 /* How a format is held in strips of 16 rows. For the formats multiplied as integers a strip is a
  * sequence of blocks of 256 k (the last one may have fewer groups of 32). */

@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 
+#include "device/cpu/group.h"
 #include "device/cpu/vec.h"
 
 typedef __m512 v16;
@@ -62,10 +63,8 @@ INLINE void quantise_group(const float *x, struct xblock *b, int g)
     __m512 low = _mm512_loadu_ps(x), high = _mm512_loadu_ps(x + LANES);
     uint32_t top = _mm512_reduce_max_epu32(_mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(low), magnitude),
                                                             _mm512_and_si512(_mm512_castps_si512(high), magnitude)));
-    bool finite = top < 0x7f800000;
-    float amax = finite ? float_of(top) : 0.0f, d = amax / 127.0f;
-    float inverse = d > 0.0f ? 127.0f / amax : 0.0f;
-    if (inverse > 1e37f) inverse = d = 0.0f;
+    bool finite = group_finite(top);
+    float inverse, d = group_scale(finite ? top : 0, &inverse);
     __mmask16 all = finite ? 0xffff : 0;
     __m512 scale = _mm512_set1_ps(inverse);
     __m128i q0 = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_maskz_mul_ps(all, low, scale)));
@@ -75,12 +74,7 @@ INLINE void quantise_group(const float *x, struct xblock *b, int g)
     __m256i sum = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), q);
     sum = _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0x4e));
     sum = _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0xb1));
-    int sum0 = _mm256_extract_epi32(sum, 0), sum1 = _mm256_extract_epi32(sum, 4);
-    b->d[g] = finite ? d : NAN;
-    b->s[g] = b->d[g] * (float)(sum0 + sum1);
-    b->neg[g] = -(sum0 + sum1);
-    b->half[2 * g] = (int16_t)sum0;
-    b->half[2 * g + 1] = (int16_t)sum1;
+    group_finish(b, g, finite ? d : NAN, _mm256_extract_epi32(sum, 0), _mm256_extract_epi32(sum, 4));
 }
 /* Four rounds of exchanges: blocks of 1, 2, 4 and 8 lanes. */
 INLINE void v_transpose(const float *src, int src_stride, float *dst, int dst_stride)

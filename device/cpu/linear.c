@@ -26,28 +26,25 @@ struct part {                           /* one matrix of the call */
     int out_at;                         /* its first output column */
 };
 
+/* Columns outside: the strips of one row are neighbours in memory. */
 static void finish(const struct job *j, const struct part *m, const struct product *p, int first_strip)
 {
     const struct linear_attr *a = j->call->attr;
     const float *residual = j->in[1];
-    for (int s = 0; s < p->n_strips; s++) {
-        int64_t o = (int64_t)(first_strip + s) * LANES;
-        int n = m->w->out - o < LANES ? (int)(m->w->out - o) : LANES;
-        for (int c = 0; c < p->n_cols; c++) {
-            const float *sum = p->y + ((size_t)s * (size_t)p->n_cols + (size_t)c) * LANES;
-            int64_t at = (int64_t)(p->first_col + c) * j->out_cols + m->out_at + o;
-            float *y = (float *)j->out[0] + at;
-            float t[LANES];
-            memcpy(t, sum, sizeof t);
-            if (m->bias)
-                for (int i = 0; i < n; i++) t[i] += m->bias[o + i];
-            if (a->softcap != 0.0f)
-                for (int i = 0; i < n; i++) t[i] = a->softcap * tanh_f32(t[i] / a->softcap);
-            if (residual)
-                for (int i = 0; i < n; i++) t[i] += residual[at + i];
-            if (n == LANES) memcpy(y, t, sizeof t);
-            else memcpy(y, t, (size_t)n * sizeof *t);
-        }
+    int64_t o = (int64_t)first_strip * LANES;
+    int n = (int)(m->w->out - o < p->n_strips * LANES ? m->w->out - o : p->n_strips * LANES);
+    for (int c = 0; c < p->n_cols; c++) {
+        int64_t at = (int64_t)(p->first_col + c) * j->out_cols + m->out_at + o;
+        float t[PRODUCT_STRIPS * LANES] = { 0 };
+        for (int s = 0; s < p->n_strips; s++)
+            memcpy(t + s * LANES, p->y + ((size_t)s * (size_t)p->n_cols + (size_t)c) * LANES, LANES * sizeof *t);
+        if (m->bias)
+            for (int i = 0; i < n; i++) t[i] += m->bias[o + i];
+        if (a->softcap != 0.0f)
+            for (int i = 0; i < n; i++) t[i] = a->softcap * tanh_f32(t[i] / a->softcap);
+        if (residual)
+            for (int i = 0; i < n; i++) t[i] += residual[at + i];
+        memcpy((float *)j->out[0] + at, t, (size_t)n * sizeof *t);
     }
 }
 

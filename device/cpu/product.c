@@ -147,10 +147,12 @@ static void add_group(const struct strip_format *f, const struct panel *w, const
 {
     for (int h = 0; h < 1 + f->halves; h++) {
         int per = f->halves ? 4 : 8;
-        int32_t bias = f->bias * (f->halves ? -x->half[2 * g + h] : x->neg[g]), sum[LANES];
-        for (int l = 0; l < LANES; l++) sum[l] = bias;
+        int32_t bias = f->bias * (f->halves ? x->half[2 * g + h] : x->half[2 * g] + x->half[2 * g + 1]);
+        int32_t sum[LANES];
+        for (int l = 0; l < LANES; l++) sum[l] = -bias;
         dots(w, x->q + g * GROUP, h * per, (h + 1) * per, sum);
-        for (int l = 0; l < LANES; l++) acc[l] = fmaf((float)sum[l], w->scale[h][l] * x->d[g], acc[l]);
+        /* + 0: no negative zero, as with LIFT. */
+        for (int l = 0; l < LANES; l++) acc[l] = fmaf((float)sum[l] * x->d[g] + 0.0f, w->scale[h][l], acc[l]);
     }
     if (f->offsets)
         for (int l = 0; l < LANES; l++) acc[l] = fmaf(w->offset[l], x->s[g], acc[l]);

@@ -201,11 +201,16 @@ INLINE __m256 add_group(uint32_t format, const struct group *g, const struct xbl
 {
     const int parts = format == Q_Q6_K ? 2 : 1;
     for (int h = 0; h < parts; h++) {
-        int32_t neg = parts == 2 ? -x->half[2 * i + h] : x->neg[i];
-        __m256i sum = _mm256_set1_epi32(bias_of(format) * neg);
+        __m256i sum = _mm256_set1_epi32(LIFT_BITS);
+        if (bias_of(format)) {
+            int32_t halves, bias = -bias_of(format) & 0xffff;
+            memcpy(&halves, x->half + 2 * i, 4);
+            bias = parts == 2 ? (int32_t)((uint32_t)bias << 16 * h) : (int32_t)((uint32_t)bias << 16 | (uint32_t)bias);
+            sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_set1_epi32(halves), _mm256_set1_epi32(bias)));
+        }
         sum = dots(format, g, x->q + i * GROUP, h * 8 / parts, (h + 1) * 8 / parts, sum);
-        __m256 s = _mm256_mul_ps(g->scale[h], _mm256_set1_ps(x->d[i]));
-        acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), s, acc);
+        __m256 t = _mm256_fmadd_ps(_mm256_castsi256_ps(sum), _mm256_set1_ps(x->d[i]), _mm256_set1_ps(x->drop[i]));
+        acc = _mm256_fmadd_ps(t, g->scale[h], acc);
     }
     if (has_offset(format)) acc = _mm256_fmadd_ps(g->offset, _mm256_set1_ps(x->s[i]), acc);
     return acc;

@@ -1,12 +1,10 @@
 /* device/cpu/product_avx512.c - strip products of the integer formats with AVX-512 VNNI.
  *
- * One VPDPBUSD multiplies 16 rows by 4 k of one column; the offset of the codes is the start value of
- * the integer sum. Per group of 32 k, strip and column: 8 VPDPBUSD, a conversion, a product of scales, a
- * fused multiply-add (and one more for formats with offsets).
- * Three ways by the number of columns, each the fastest there: up to 4 a single stream of weights, one
- * strip after the other; up to 15 blocks of 256 k of several strips in turn, so that a block of x stays
- * in the first-level cache; beyond, two strips by up to 6 columns, so that a broadcast of x serves two
- * strips and an unpacked code all columns.
+ * One VPDPBUSD multiplies 16 rows by 4 k of one column; the sum starts at LIFT less what the offset of
+ * the codes adds. Per group of 32 k, strip and column: 8 VPDPBUSD and two fused multiply-adds (one more
+ * for formats with offsets), and a quarter of the start.
+ * Up to 4 columns are a single stream of weights, one strip after the other; more are tiles of 4 strips
+ * by 3 columns: that is as many sums and accumulators as there are registers for.
  * The order of sums is that of product.c: per group, upwards. */
 #include <assert.h>
 #include <immintrin.h>
@@ -17,8 +15,9 @@
 #include "device/cpu/strips.h"
 #include "quant/blocks.h"
 
-/* Most columns of one strip at once; most for the stream; fewest for tiles of two strips. */
-enum { DIRECT_COLS = 8, STREAM_COLS = 4, MANY_COLS = 16, TILE_STRIPS = 2, TILE_COLS = 6 };
+/* Most columns of the stream; a tile of the others. */
+enum { STREAM_COLS = 4, TILE_STRIPS = 4, TILE_COLS = 3 };
+_Static_assert((int)TILE_STRIPS == (int)PRODUCT_STRIPS, "a call of the product is one tile high");
 /* Measured on Zen 5: a single stream with 8 KB asked for ahead reads at 90% of the machine's rate, with
  * 2 KB at 60%, four streams at 80%. */
 enum { AHEAD = 8192 };
@@ -88,7 +87,7 @@ INLINE void k_scales(const uint8_t *at, int i, struct group *g)
     __m128i sc = _mm_or_si128(_mm_and_si128(l, four), _mm_and_si128(_mm_slli_epi16(h, 4), two));
     __m128i m = _mm_or_si128(_mm_and_si128(_mm_srli_epi16(l, 4), four), _mm_and_si128(_mm_slli_epi16(h, 2), two));
     g->scale[0] = _mm512_mul_ps(load_f16(at), from_u8(sc));
-    g->offset = _mm512_xor_ps(_mm512_mul_ps(load_f16(at + F16S), from_u8(m)), _mm512_set1_ps(-0.0f));
+    g->offset = _mm512_mul_ps(load_f16(at + F16S), from_u8(m));
 }
 
 /* Unpacks group i of a block of n groups. `format` is a constant: one branch is compiled.
@@ -169,17 +168,17 @@ INLINE void unpack(uint32_t format, const uint8_t *block, int n, int i, struct g
     }
 }
 
-INLINE int bias_shift(uint32_t format)
+INLINE int bias_of(uint32_t format)
 {
     switch (format) {
-    case Q_Q4_0: return 3;
-    case Q_Q5_0: return 4;
-    case Q_Q6_K: return 5;
+    case Q_Q4_0: return 8;
+    case Q_Q5_0: return 16;
+    case Q_Q6_K: return 32;
     case Q_Q8_0:
     case Q_IQ4_NL:
     case Q_IQ4_XS:
-    case Q_MXFP4: return 7;
-    default: return -1;
+    case Q_MXFP4: return 128;
+    default: return 0;
     }
 }
 
@@ -188,11 +187,42 @@ INLINE bool has_offset(uint32_t format)
     return format == Q_Q4_1 || format == Q_Q5_1 || format == Q_Q4_K || format == Q_Q5_K;
 }
 
-INLINE __m512i four_x(const int8_t *x)
+INLINE __m512i all_of(const void *four_bytes)
 {
     int32_t v;
-    memcpy(&v, x, 4);
+    memcpy(&v, four_bytes, 4);
     return _mm512_set1_epi32(v);
+}
+
+/* What the sum of part h of group i starts with: LIFT less the bias of the codes times the sum of x. */
+INLINE __m512i start_of(uint32_t format, const struct xblock *x, int i, int h)
+{
+    const __m512i lift = _mm512_set1_epi32(LIFT_BITS);
+    if (!bias_of(format)) return lift;
+    uint32_t bias = (uint32_t)-bias_of(format) & 0xffff;
+    bias = format == Q_Q6_K ? bias << 16 * h : bias << 16 | bias;
+    return _mm512_dpwssd_epi32(lift, all_of(x->half + 2 * i), _mm512_set1_epi32((int32_t)bias));
+}
+
+/* acc and the offset of group i; the big formats hold it with the other sign. */
+INLINE __m512 add_offset(uint32_t format, __m512 offset, const struct xblock *x, int i, __m512 acc)
+{
+    if (format == Q_Q4_K || format == Q_Q5_K) return _mm512_fnmadd_ps(offset, _mm512_set1_ps(x->s[i]), acc);
+    return _mm512_fmadd_ps(offset, _mm512_set1_ps(x->s[i]), acc);
+}
+
+/* acc and a sum of group i times its scales. */
+INLINE __m512 add_sum(__m512i sum, const struct xblock *x, int i, __m512 scale, __m512 acc)
+{
+    __m512 t = _mm512_fmadd_ps(_mm512_castsi512_ps(sum), _mm512_set1_ps(x->d[i]), _mm512_set1_ps(x->drop[i]));
+    return _mm512_fmadd_ps(t, scale, acc);
+}
+
+/* In a register from here on: the compiler would load it again for each use. */
+INLINE __m512i keep(__m512i v)
+{
+    __asm__("" : "+v"(v));
+    return v;
 }
 
 /* Integer sums of k steps from..to of all columns, from their start values. Columns alternate, so that
@@ -200,28 +230,21 @@ INLINE __m512i four_x(const int8_t *x)
 INLINE void dots(const struct group *g, int cols, const struct xblock *x, int at, int from, int to, __m512i *sum)
 {
     for (int j = from; j < to; j++)
-        for (int c = 0; c < cols; c++) sum[c] = _mm512_dpbusd_epi32(sum[c], g->w[j], four_x(x[c].q + at + 4 * j));
+        for (int c = 0; c < cols; c++) sum[c] = _mm512_dpbusd_epi32(sum[c], g->w[j], all_of(x[c].q + at + 4 * j));
 }
 
 /* Adds group i times each column to its accumulator. */
 INLINE void add_group(uint32_t format, const struct group *g, int cols, const struct xblock *x, int i, __m512 *acc)
 {
-    int shift = bias_shift(format), parts = format == Q_Q6_K ? 2 : 1;
+    int parts = format == Q_Q6_K ? 2 : 1;
     for (int h = 0; h < parts; h++) {
-        __m512i sum[DIRECT_COLS];
-        for (int c = 0; c < cols; c++) {
-            sum[c] = _mm512_setzero_si512();
-            if (parts == 2) sum[c] = _mm512_set1_epi32(x[c].half[2 * i + h] * -(1 << shift));
-            else if (shift >= 0) sum[c] = _mm512_slli_epi32(_mm512_set1_epi32(x[c].neg[i]), (unsigned)shift);
-        }
+        __m512i sum[STREAM_COLS];
+        for (int c = 0; c < cols; c++) sum[c] = start_of(format, x + c, i, h);
         dots(g, cols, x, i * GROUP, h * 8 / parts, (h + 1) * 8 / parts, sum);
-        for (int c = 0; c < cols; c++) {
-            __m512 s = _mm512_mul_ps(g->scale[h], _mm512_set1_ps(x[c].d[i]));
-            acc[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[c]), s, acc[c]);
-        }
+        for (int c = 0; c < cols; c++) acc[c] = add_sum(sum[c], x + c, i, g->scale[h], acc[c]);
     }
     for (int c = 0; has_offset(format) && c < cols; c++)
-        acc[c] = _mm512_fmadd_ps(g->offset, _mm512_set1_ps(x[c].s[i]), acc[c]);
+        acc[c] = add_offset(format, g->offset, x + c, i, acc[c]);
 }
 
 INLINE size_t block_bytes(uint32_t format, int groups)
@@ -253,34 +276,27 @@ INLINE void block_columns(uint32_t format, int cols, const uint8_t *block, int n
                           const uint8_t *next)
 {
     int lines = (int)(block_bytes(format, GROUPS) / GROUPS + VEC - 1) / VEC;
-    __m512 acc[DIRECT_COLS];
+    __m512 acc[STREAM_COLS];
     for (int c = 0; c < cols; c++) acc[c] = _mm512_loadu_ps(y + c * LANES);
 #pragma GCC unroll 8
     for (int i = 0; i < GROUPS; i++) {
         if (i >= n) break;
         struct group g;
-        if (next) prefetch(next + i * lines * VEC, lines);
+        prefetch(next + i * lines * VEC, lines);
         unpack(format, block, n, i, &g);
         add_group(format, &g, cols, x, i, acc);
     }
     for (int c = 0; c < cols; c++) _mm512_storeu_ps(y + c * LANES, acc[c]);
 }
 
-INLINE void block_all(uint32_t format, const struct product *p, const uint8_t *block, int n, const struct xblock *x,
-                      float *y, const uint8_t *next)
+INLINE void block_all(uint32_t format, int cols, const uint8_t *block, int n, const struct xblock *x, float *y)
 {
-    for (int c = 0; c < p->n_cols; c += DIRECT_COLS, x += DIRECT_COLS, y += DIRECT_COLS * LANES) {
-        switch (p->n_cols - c) {
-        case 1: block_columns(format, 1, block, n, x, y, next); break;
-        case 2: block_columns(format, 2, block, n, x, y, next); break;
-        case 3: block_columns(format, 3, block, n, x, y, next); break;
-        case 4: block_columns(format, 4, block, n, x, y, next); break;
-        case 5: block_columns(format, 5, block, n, x, y, next); break;
-        case 6: block_columns(format, 6, block, n, x, y, next); break;
-        case 7: block_columns(format, 7, block, n, x, y, next); break;
-        default: block_columns(format, 8, block, n, x, y, next); break;
-        }
-        next = NULL;
+    const uint8_t *next = block + AHEAD;
+    switch (cols) {
+    case 1: block_columns(format, 1, block, n, x, y, next); break;
+    case 2: block_columns(format, 2, block, n, x, y, next); break;
+    case 3: block_columns(format, 3, block, n, x, y, next); break;
+    default: block_columns(format, 4, block, n, x, y, next); break;
     }
 }
 
@@ -295,30 +311,9 @@ INLINE void stream(uint32_t format, const struct product *p)
         float *y = p->y + (size_t)(s * p->n_cols) * LANES;
         for (int64_t k = 0; k < p->w->in; k += SUPER, x += p->n_rows) {
             int n = p->w->in - k < SUPER ? (int)(p->w->in - k) / GROUP : GROUPS;
-            block_all(format, p, block, n, x, y, block + AHEAD);
+            block_all(format, p->n_cols, block, n, x, y);
             block += block_bytes(format, n);
         }
-    }
-}
-
-/* Blocks of k outside, strips inside: the x of one block stays in the first-level cache. While a strip's
- * block is multiplied, its next block comes from memory; at the end, the first one of the strips after. */
-INLINE void some(uint32_t format, const struct product *p)
-{
-    size_t bytes = p->w->strip_bytes;
-    int64_t in = p->w->in;
-    memset(p->y, 0, (size_t)(p->n_strips * p->n_cols) * LANES * sizeof(float));
-    const struct xblock *x = (const struct xblock *)p->x + p->first_col;
-    const uint8_t *block = p->strip;
-    for (int64_t k = 0; k < in; k += SUPER, x += p->n_rows) {
-        int n = in - k < SUPER ? (int)(in - k) / GROUP : GROUPS;
-        size_t size = block_bytes(format, n);
-        for (int s = 0; s < p->n_strips; s++) {
-            const uint8_t *at = block + (size_t)s * bytes;
-            const uint8_t *next = k + SUPER < in ? at + size : p->strip + (size_t)(p->n_strips + s) * bytes;
-            block_all(format, p, at, n, x, p->y + (size_t)(s * p->n_cols) * LANES, next);
-        }
-        block += size;
     }
 }
 
@@ -333,28 +328,26 @@ struct tile {
 INLINE void tile_part(uint32_t format, const struct tile *t, int i, int h, __m512 acc[TILE_STRIPS][TILE_COLS])
 {
     __m512i sum[TILE_STRIPS][TILE_COLS];
-    int shift = bias_shift(format), parts = format == Q_Q6_K ? 2 : 1;
+    int parts = format == Q_Q6_K ? 2 : 1;
     for (int c = 0; c < t->cols; c++) {
-        __m512i from = _mm512_setzero_si512();
-        if (parts == 2) from = _mm512_set1_epi32(t->x[c].half[2 * i + h] * -(1 << shift));
-        else if (shift >= 0) from = _mm512_slli_epi32(_mm512_set1_epi32(t->x[c].neg[i]), (unsigned)shift);
+        __m512i from = start_of(format, t->x + c, i, h);
         for (int s = 0; s < t->strips; s++) sum[s][c] = from;
     }
     for (int j = h * 8 / parts; j < (h + 1) * 8 / parts; j++) {
         __m512i w[TILE_STRIPS];
         for (int s = 0; s < t->strips; s++)
-            w[s] = format == Q_Q8_0 ? load(t->strip[s] + i * BYTES + j * VEC) : t->panel[s][i].w[j];
+            w[s] = keep(format == Q_Q8_0 ? load(t->strip[s] + i * BYTES + j * VEC) : t->panel[s][i].w[j]);
         for (int c = 0; c < t->cols; c++) {
-            __m512i v = four_x(t->x[c].q + i * GROUP + 4 * j);
+            __m512i v = all_of(t->x[c].q + i * GROUP + 4 * j);
+            if (t->strips > 1) v = keep(v);
             for (int s = 0; s < t->strips; s++) sum[s][c] = _mm512_dpbusd_epi32(sum[s][c], w[s], v);
         }
     }
     for (int c = 0; c < t->cols; c++)
         for (int s = 0; s < t->strips; s++) {
-            __m512 d = _mm512_mul_ps(t->panel[s][i].scale[h], _mm512_set1_ps(t->x[c].d[i]));
-            acc[s][c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[s][c]), d, acc[s][c]);
+            acc[s][c] = add_sum(sum[s][c], t->x + c, i, t->panel[s][i].scale[h], acc[s][c]);
             if (!has_offset(format)) continue;
-            acc[s][c] = _mm512_fmadd_ps(t->panel[s][i].offset, _mm512_set1_ps(t->x[c].s[i]), acc[s][c]);
+            acc[s][c] = add_offset(format, t->panel[s][i].offset, t->x + c, i, acc[s][c]);
         }
 }
 
@@ -365,14 +358,17 @@ INLINE void tile(uint32_t format, const struct tile *t, int n, float *y, size_t 
     __m512 acc[TILE_STRIPS][TILE_COLS];
     for (int s = 0; s < t->strips; s++)
         for (int c = 0; c < t->cols; c++) acc[s][c] = _mm512_loadu_ps(y + (size_t)s * stride + c * LANES);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        for (int c = 0; c < t->cols; c++)           /* of the next tile */
+            _mm_prefetch((const char *)(t->x + TILE_COLS + c) + i * VEC, _MM_HINT_T0);
         for (int h = 0; h < (format == Q_Q6_K ? 2 : 1); h++) tile_part(format, t, i, h, acc);
+    }
     for (int s = 0; s < t->strips; s++)
         for (int c = 0; c < t->cols; c++) _mm512_storeu_ps(y + (size_t)s * stride + c * LANES, acc[s][c]);
 }
 
-/* Many columns: block of k by block, so that weights come from memory once and are unpacked once; all
- * columns in tiles. */
+/* More columns: block of k by block, so that weights come from memory once and are unpacked once; all
+ * columns in tiles. A tile's operands: a load of weights serves 3 columns, a broadcast of x 4 strips. */
 INLINE void many(uint32_t format, int strips, const struct product *p, const uint8_t *first, float *y)
 {
     struct group panel[TILE_STRIPS][GROUPS];
@@ -380,7 +376,8 @@ INLINE void many(uint32_t format, int strips, const struct product *p, const uin
     const struct xblock *x = (const struct xblock *)p->x + p->first_col;
     size_t stride = (size_t)p->n_cols * LANES;
     int tiles = (p->n_cols + TILE_COLS - 1) / TILE_COLS;
-    const uint8_t *strip[TILE_STRIPS] = { first, first + (strips - 1) * p->w->strip_bytes };
+    const uint8_t *strip[TILE_STRIPS];
+    for (int s = 0; s < strips; s++) strip[s] = first + (size_t)s * p->w->strip_bytes;
     memset(y, 0, (size_t)strips * stride * sizeof *y);
     for (int64_t k = 0; k < in; k += SUPER, x += p->n_rows) {
         int n = in - k < SUPER ? (int)(in - k) / GROUP : GROUPS, c = 0;
@@ -398,10 +395,7 @@ INLINE void many(uint32_t format, int strips, const struct product *p, const uin
             switch (cols) {
             case 1: it.cols = 1, tile(format, &it, n, at, stride); break;
             case 2: it.cols = 2, tile(format, &it, n, at, stride); break;
-            case 3: it.cols = 3, tile(format, &it, n, at, stride); break;
-            case 4: it.cols = 4, tile(format, &it, n, at, stride); break;
-            case 5: it.cols = 5, tile(format, &it, n, at, stride); break;
-            default: it.cols = 6, tile(format, &it, n, at, stride); break;
+            default: it.cols = 3, tile(format, &it, n, at, stride); break;
             }
             c += cols;
         }
@@ -413,14 +407,11 @@ INLINE void product(uint32_t format, const struct product *p)
 {
     if (p->n_cols <= STREAM_COLS) {
         stream(format, p);
-    } else if (p->n_cols < MANY_COLS) {
-        some(format, p);
+    } else if (p->n_strips == TILE_STRIPS) {
+        many(format, TILE_STRIPS, p, p->strip, p->y);
     } else {
-        size_t each = (size_t)p->n_cols * LANES, bytes = p->w->strip_bytes;
-        int s = 0;
-        for (; s + TILE_STRIPS <= p->n_strips; s += TILE_STRIPS)
-            many(format, TILE_STRIPS, p, p->strip + (size_t)s * bytes, p->y + (size_t)s * each);
-        for (; s < p->n_strips; s++) many(format, 1, p, p->strip + (size_t)s * bytes, p->y + (size_t)s * each);
+        for (int s = 0; s < p->n_strips; s++)
+            many(format, 1, p, p->strip + (size_t)s * p->w->strip_bytes, p->y + (size_t)(s * p->n_cols) * LANES);
     }
 }
 

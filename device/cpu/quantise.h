@@ -1,6 +1,7 @@
 /* device/cpu/quantise.h - activations into the forms that products read, once per distinct input.
- * X_Q8: groups of 32, d = max |x| / 127, q to nearest even. A group that holds NaN or infinity gets
- * the scale NaN, so that it shows in the result. Blocks lie [k block][row]. */
+ * X_Q8: groups of 32, d = max |x| / 127, q to nearest even. A group that holds NaN, infinity or what no
+ * model has (beyond 2^112, where LIFT * d comes near the largest number) gets the scale NaN, so that it
+ * shows in the result. Blocks lie [k block][row]. */
 
 #ifndef LANES_QUANTISE                  /* the lanes have one of their own */
 INLINE void quantise_group(const float *x, struct xblock *b, int g)
@@ -10,11 +11,8 @@ INLINE void quantise_group(const float *x, struct xblock *b, int g)
         uint32_t u = bits_of(x[i]) & 0x7fffffff;
         top = u > top ? u : top;
     }
-    bool finite = top < 0x7f800000;
-    float amax = finite ? float_of(top) : 0.0f, d = amax / 127.0f;
-    float inverse = d > 0.0f ? 127.0f / amax : 0.0f;
-    /* A maximum below 127 times the smallest normal number would overflow the inverse. */
-    if (inverse > 1e37f) inverse = d = 0.0f;
+    bool finite = group_finite(top);
+    float inverse, d = group_scale(finite ? top : 0, &inverse);
     int32_t sum[2] = { 0 };
     int8_t *q = b->q + g * GROUP;
     for (int h = 0; h < 2; h++)
@@ -24,11 +22,7 @@ INLINE void quantise_group(const float *x, struct xblock *b, int g)
             q[h * 16 + i] = (int8_t)v;
             sum[h] += v;
         }
-    b->d[g] = finite ? d : NAN;
-    b->s[g] = b->d[g] * (float)(sum[0] + sum[1]);
-    b->neg[g] = -(sum[0] + sum[1]);
-    b->half[2 * g] = (int16_t)sum[0];
-    b->half[2 * g + 1] = (int16_t)sum[1];
+    group_finish(b, g, finite ? d : NAN, sum[0], sum[1]);
 }
 #endif
 
