@@ -311,3 +311,16 @@ void gguf_writer_drop(struct gguf_writer *w)
     mem_free(w->sources);
     *w = (struct gguf_writer){ 0 };
 }
+
+luce_status gguf_write_header(const struct gguf_writer *w, struct buf *out, luce_error *err)
+{
+    const uint32_t version = 3;
+    const uint64_t n_tensors = 0;
+    buf_add(out, "GGUF", 4);
+    buf_add(out, &version, sizeof version);
+    buf_add(out, &n_tensors, sizeof n_tensors);
+    buf_add(out, &w->n_keys, sizeof w->n_keys);
+    buf_add(out, w->keys.data, w->keys.len);
+    if (w->first.code) return fail(err, w->first.code, "%s", w->first.text);
+    return w->keys.failed || out->failed ? fail(err, LUCE_E_NOMEM, "out of memory for the header of a model") : LUCE_OK;
+}

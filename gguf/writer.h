@@ -63,6 +63,8 @@ uint64_t gguf_source_bytes(const struct gguf_source *t);
  * LUCE_E_IO, LUCE_E_NOMEM, or what a source returned; then no file is left behind, and an old one
  * of this name is untouched. */
 luce_status gguf_write(struct gguf_writer *w, const char *path, luce_error *err);
+/* Appends the keys as a whole file without tensors (models whose weights are made, not read). */
+luce_status gguf_write_header(const struct gguf_writer *w, struct buf *out, luce_error *err);
 /* For sources: the next bytes of the tensor. */
 luce_status gguf_put(struct gguf_out *out, const void *data, size_t bytes, luce_error *err);
 /* Fine on a zeroed writer. */

@@ -166,16 +166,9 @@ static luce_status make_header(struct buf *out, const struct preset *p, luce_err
     }
     if (p->window) add_u32(&w, a, "attention.sliding_window", p->window);
     if (p->hybrid) add_hybrid(&w, a, p);
-    uint32_t version = 3;
-    uint64_t n_tensors = 0;
-    buf_add(out, "GGUF", 4);
-    buf_add(out, &version, sizeof version);
-    buf_add(out, &n_tensors, sizeof n_tensors);
-    buf_add(out, &w.n_keys, sizeof w.n_keys);
-    buf_add(out, w.keys.data, w.keys.len);
-    bool ok = !w.first.code && !w.keys.failed && !out->failed;
+    luce_status st = gguf_write_header(&w, out, err);
     gguf_writer_drop(&w);
-    return ok ? LUCE_OK : fail(err, LUCE_E_NOMEM, "out of memory for the header of %s", p->name);
+    return st;
 }
 
 static bool may_fill(const struct format *f)

@@ -379,3 +379,23 @@ TEST(run_a_step_refuses_what_it_cannot_hold)
     seq_close(s);
     rig_close(&g);
 }
+
+TEST(run_a_hybrid_of_27b_with_131072_positions_fits_a_card_of_32_gb)
+{
+    struct model *m;
+    luce_error err = { 0 };
+    struct load_plan plan;
+    CHECK_OK(model_open_synthetic(&m, "qwen35-27b:iq4_xs-mix", &err), err);
+    if (!m) return;
+    struct load_params p = { .device = ref_device(true, UINT64_C(32) << 30), .context = 131072, .k_format = Q_Q8_0,
+                             .v_format = Q_Q4_0 };
+    CHECK_OK(runner_plan(m, &p, &plan, &err), err);
+    double gib = 1 << 30;
+    CHECK(plan.weights > 13 * gib && plan.cache > 3 * gib && plan.weights + plan.cache + plan.scratch < 24 * gib,
+          "%.1f + %.1f + %.1f GiB", (double)plan.weights / gib, (double)plan.cache / gib, (double)plan.scratch / gib);
+    p.k_format = p.v_format = Q_F16;        /* 8 GiB, which fits too; 64 KiB a position */
+    CHECK_OK(runner_plan(m, &p, &plan, &err), err);
+    CHECK(plan.cache > 8 * gib, "%.1f GiB", (double)plan.cache / gib);
+    p.device->fns->close(p.device);
+    model_close(m);
+}
