@@ -1,5 +1,5 @@
 """Writes a drafter as GGUF, in floats: architecture dflash-draft, layers of the model counted from zero. A drafter with
-a vocabulary of its own has output.weight and d2t: row i of its head says token i + d2t[i]."""
+a vocabulary of its own has output.weight and d2t: row i of its head says token d2t[i]."""
 import struct
 
 import numpy as np
@@ -71,5 +71,5 @@ def export(path, config, state, head, ids):
     tensors = {f"{v}.weight": state[f"{k}.weight"].float().cpu().numpy() for k, v in names.items()}
     if len(ids) < config["vocab"]:
         tensors["output.weight"] = head.float().cpu().numpy()
-        tensors["d2t"] = (ids.cpu().numpy() - np.arange(len(ids))).astype(np.int32)
+        tensors["d2t"] = ids.cpu().numpy().astype(np.int32)
     write_gguf(path, keys_of(config), tensors)
