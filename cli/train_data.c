@@ -237,7 +237,7 @@ static luce_status write_head(struct data *d, uint64_t tokens, luce_error *err)
     bool tied = d->m->output == d->m->token_embd;
     const struct entry entries[] = {
         { "tokens", "I32", { tokens }, 4 }, { "prompt", "I32", { d->n }, 4 }, { "length", "I32", { d->n }, 4 },
-        { "embed", "F32", { (uint64_t)c->vocab, (uint64_t)c->embd }, 4 },
+        { "norm", "F32", { (uint64_t)c->embd }, 4 }, { "embed", "F32", { (uint64_t)c->vocab, (uint64_t)c->embd }, 4 },
         { "head", "F32", { (uint64_t)c->vocab, (uint64_t)c->embd }, 4 },
         { "features", "BF16", { tokens, (uint64_t)(d->taps.n_taps * c->embd) }, 2 },
     };
@@ -385,6 +385,7 @@ static luce_status write_file(struct data *d, const char *path, luce_error *err)
     luce_status st = file_create(&d->out, path, err);
     if (!st) st = write_head(d, tokens, err);
     if (!st) st = write_texts(d, err);
+    if (!st) st = write_matrix(d, d->m->output_norm, err);
     if (!st) st = write_matrix(d, d->m->token_embd, err);
     if (!st && d->m->output != d->m->token_embd) st = write_matrix(d, d->m->output, err);
     if (!st) st = open_runner(d, err);

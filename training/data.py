@@ -1,7 +1,8 @@
 """Reads data.safetensors, which luce train-drafter writes (cli/train_data.c):
   tokens [N] i32, prompt [T], length [T] i32: texts one after the other, tokens of the prompt and of the whole
   features [N, taps * embd] bf16: outputs of the model's layers `taps`, side by side, at each token
-  embed, head [vocab, embd] f32: the model's own, decoded; without head they are one
+  norm [embd], embed, head [vocab, embd] f32: the model's last norm, embedding and head, decoded; without head the
+  embedding is both
   __metadata__: numbers of the model as text."""
 import json
 import struct
@@ -29,6 +30,7 @@ class Data:
         self.prompt, self.length = (torch.from_numpy(np.array(got[k])).long() for k in ("prompt", "length"))
         self.start = torch.cumsum(self.length, 0) - self.length
         self.features = torch.from_numpy(got["features"]).view(torch.bfloat16)
+        self.norm = torch.from_numpy(np.array(got["norm"]))
         self.embed = torch.from_numpy(np.array(got["embed"]))
         self.head = torch.from_numpy(np.array(got["head"])) if "head" in got else self.embed
 

@@ -44,6 +44,8 @@ class Training:
         self.ids = draft_vocabulary(self.data, self.learn, DRAFT_VOCABULARY)
         self.to_draft = rows_of(self.ids, self.config["vocab"]).to(self.device)
         self.net = Drafter(self.config, self.data.embed, self.data.head[self.ids]).to(self.device)
+        with torch.no_grad():               # the head's own scale
+            self.net.norm.weight.copy_(self.data.norm)
         self.optimiser = torch.optim.AdamW(self.net.parameters(), LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.0)
         self.step, self.before, self.best, self.state = 0, 0.0, 0.0, None
         self.generator = torch.Generator().manual_seed(SEED)
