@@ -52,9 +52,9 @@ sdk:                    ## talk to the server with the published client librarie
 soak: build             ## a minute of requests, a fifth of which leave at random
 	LUCE_SOAK_SECONDS=60 tests/server/run build test_soak
 
-demo: build             ## install what is missing, build, fetch SmolLM2 and let it answer a question
+demo: build             ## install what is missing, build, fetch SmolLM2, let it answer plain and guessing ahead
 	scripts/get-models.py smollm2
-	build/luce run -m $(MODEL) --chat --timings -p "Why is the sky blue? Answer in two sentences."
+	scripts/demo --model $(MODEL)
 
 bench: build            ## measure decode, prefill and steps of SmolLM2 on this machine
 	scripts/get-models.py smollm2
