@@ -31,7 +31,7 @@
 #include "device/device.h"
 #include "quant/quant.h"
 
-enum isa { ISA_PORTABLE, ISA_AVX2, ISA_AVX512, ISA_COUNT };
+enum isa { ISA_PORTABLE, ISA_AVX2, ISA_AVX512, ISA_NEON, ISA_COUNT };
 enum { LANES = 16, GROUP = 32, GROUPS = 8, SUPER = GROUP * GROUPS };
 enum { CPU_HEAD_MAX = 512, CPU_EXPERTS = 1 << 15 };     /* largest head; most experts */
 
@@ -130,11 +130,13 @@ struct kernels {
     struct probe int8, bf16, f32;
     read_fn read[3];
 };
-extern const struct kernels kernels_portable, kernels_avx2, kernels_avx512;
+extern const struct kernels kernels_portable, kernels_avx2, kernels_avx512, kernels_neon;
 /* The highest set that this processor has. */
 enum isa isa_here(void);
 /* Words for device_info.driver. */
 const char *isa_name(enum isa isa);
+/* The i-th set of this build and processor, the smallest first; NULL: there are no more. */
+const char *isa_at(int i);
 /* False when there is no such name. */
 bool isa_named(const char *name, enum isa *out);
 /* Merges the rows up to `isa`. */

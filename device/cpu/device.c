@@ -94,9 +94,12 @@ static luce_status pick_isa(const struct device_params *p, enum isa *out, luce_e
     *out = isa_here();
     enum isa asked;
     if (!p || !p->isa) return LUCE_OK;
-    if (!isa_named(p->isa, &asked))
-        return fail(err, LUCE_E_ARG, "cpu: instruction set '%s' is not known: %s, %s, %s", p->isa,
-                    isa_name(ISA_PORTABLE), isa_name(ISA_AVX2), isa_name(ISA_AVX512));
+    if (!isa_named(p->isa, &asked)) {
+        char known[64] = "";
+        for (int i = 0; isa_at(i); i++)
+            snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", isa_at(i));
+        return fail(err, LUCE_E_ARG, "cpu: instruction set '%s' is not known, this processor has: %s", p->isa, known);
+    }
     if (asked < *out) *out = asked;
     return LUCE_OK;
 }

@@ -1,5 +1,9 @@
 /* device/cpu/dispatch.c - which instruction sets there are, and the choice of kernels at open. */
 #include <strings.h>
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
 #include "base/mem.h"
 #include "device/cpu/cpu.h"
@@ -8,6 +12,8 @@ static const struct kernels *const sets[] = {
     &kernels_portable,
 #if defined(__x86_64__)
     &kernels_avx2, &kernels_avx512,
+#elif defined(__aarch64__)
+    &kernels_neon,
 #endif
 };
 
@@ -23,6 +29,8 @@ enum isa isa_here(void)
         __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16") &&
         __builtin_cpu_supports("avx512vbmi"))
         best = ISA_AVX512;
+#elif defined(__aarch64__)
+    if (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) best = ISA_NEON;
 #endif
     return best;
 }
@@ -32,6 +40,11 @@ const char *isa_name(enum isa isa)
     for (size_t i = 0; i < COUNT(sets); i++)
         if (sets[i]->isa == isa) return sets[i]->name;
     return "?";
+}
+
+const char *isa_at(int i)
+{
+    return i < (int)COUNT(sets) && sets[i]->isa <= isa_here() ? sets[i]->name : NULL;
 }
 
 bool isa_named(const char *name, enum isa *out)

@@ -19,6 +19,9 @@ void product_bf16_avx2(const struct product *p);
 void product_f32_avx512(const struct product *p);
 void product_f16_avx512(const struct product *p);
 void product_bf16_avx512(const struct product *p);
+void product_f32_neon(const struct product *p);
+void product_f16_neon(const struct product *p);
+void product_bf16_neon(const struct product *p);
 
 /* The formats multiplied as integers. */
 #define INTEGER_FORMATS(X)                                                                \
@@ -27,7 +30,8 @@ void product_bf16_avx512(const struct product *p);
             X(iq4_xs, Q_IQ4_XS) X(mxfp4, Q_MXFP4)
 #define PRODUCT_DECLARE(name, format)                                                     \
     void product_##name##_avx2(const struct product *p);                                  \
-    void product_##name##_avx512(const struct product *p);
+    void product_##name##_avx512(const struct product *p);                                \
+    void product_##name##_neon(const struct product *p);
 INTEGER_FORMATS(PRODUCT_DECLARE)
 #undef PRODUCT_DECLARE
 
