@@ -100,7 +100,7 @@ const struct option options_table[] = {
     { "spec", 0, OPT_TEXT, AT(spec), NULL, "NAME", 0, 0, SPECULATES,
       "guess ahead and check, the text stays the same" },
     { "draft", 0, OPT_TEXT, AT(draft), NULL, "FILE", 0, 0, SPECULATES,
-      "the drafter's file: a small model with the same vocabulary" },
+      "the drafter's file: a small model with the same vocabulary, or a network made for the model (DFlash)" },
     { "draft-max", 0, OPT_INT, AT(draft_max), "0", "N", 0, 63, SPECULATES,
       "guess at most N tokens a step; 0: the drafter's choice" },
     { "draft-block-size", 0, OPT_INT, AT(draft_block_size), "0", "N", 0, 64, SPECULATES,
@@ -565,6 +565,9 @@ luce_status options_parse(struct options *o, enum command_id id, const struct co
     if (!st) st = set_from_environment(o, id, err);
     if (!st) st = parse_args(o, id, command, n, args, given, err);
     if (!st) st = check_rules(o, id, given, err);
+    const struct drafter *d = !st && id != COMMAND_BENCH && o->spec ? drafter_find(o->spec) : NULL;
+    if (d && d->told)
+        st = fail(err, LUCE_E_ARG, "--spec %s: it is told what to guess, which only 'luce bench' does", d->name);
     if (st) return st;
     if (o->n_operands > command->max_operands)
         return fail(err, LUCE_E_ARG, "%s: '%s' is too much; usage: luce %s [options] %s", command->name,

@@ -87,7 +87,7 @@ bool field_number(const json_t *object, const char *key, double low, double high
     if (!json_is_number(v)) return refuse(why, 400, NULL, key, "%s: expected a number, found %s", key, kind_of(v));
     double x = json_number_value(v);
     if (!(x >= low && x <= high))
-        return refuse(why, 400, NULL, key, "%s is %g; expected %g to %g", key, x, low, high);
+        return refuse(why, 400, NULL, key, "%s is %.10g; expected %.10g to %.10g", key, x, low, high);
     *out = x;
     return true;
 }

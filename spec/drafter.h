@@ -58,6 +58,7 @@ struct drafter {
     const char *name;               /* --spec NAME */
     const char *doc;                /* one line */
     bool takes_file;                /* needs --draft FILE */
+    bool told;                      /* guesses what it is told (struct script): tests and luce bench */
     enum guess_cost costs;
     int  most, block;               /* the usual --draft-max and --draft-block-size; block 0: the file says */
     /* Whether the file is one of this drafter's; NULL: any may be. */

@@ -48,6 +48,6 @@ static void close_scripted(struct drafter_state *s)
 }
 
 const struct drafter drafter_scripted = {
-    .name = "scripted", .doc = "is told the text and how much to get right; for measurements",
+    .name = "scripted", .told = true, .doc = "is told the text and how much to get right; for measurements",
     .most = 15, .block = 16, .open = open_scripted, .propose = propose, .close = close_scripted,
 };

@@ -6,6 +6,7 @@ place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 make install PREFIX="$place" > "$place/log" 2>&1 || { cat "$place/log"; exit 1; }
 "$place/bin/luce" --version
+"$place/bin/luce_server" --help | grep -q "luce serve"
 export PKG_CONFIG_PATH="$place/lib/pkgconfig:$place/lib/$(cc -dumpmachine)/pkgconfig"
 cat > "$place/use.c" <<'END'
 #include <luce.h>

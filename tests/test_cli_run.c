@@ -93,6 +93,7 @@ static const struct { const char *args; int code; const char *says[4]; } rows[] 
     { "bench --synthetic nothing:q8_0", 2, { "llama-135m" } },
     { "bench", 2, { "--model FILE or --synthetic" } },
     { "bench -m % --only speed", 2, { "decode, step, prefill" } },
+    { "run -m % -p x --spec scripted", 2, { "which only 'luce bench' does" } },
     { "run -m % -p x --spec crystal-ball", 2, { "known: none, ngram, draft-model, dflash, dflash2" } },
     { "run -m % -p x --draft no_such.gguf", 1, { "no_such.gguf" } },
     { "run -m % -p x --spec ngram --draft-max 64", 2, { "from 0 to 63" } },

@@ -57,7 +57,7 @@ static void pack_strip(const struct packing *k, int strip, int thread)
 {
     const struct packed *p = k->p;
     int64_t first = (int64_t)strip * LANES, rows = p->out - first < LANES ? p->out - first : LANES;
-    uint8_t *made = k->made + (size_t)thread * k->made_bytes;
+    uint8_t *made = k->made ? k->made + (size_t)thread * k->made_bytes : NULL;
     if (!k->w->host)
         synthetic_rows(p->format, k->w->seed, (uint64_t)first, (uint64_t)rows, (uint64_t)p->in, k->w->synthetic_std,
                        made);
