@@ -77,12 +77,12 @@ void json_str(struct json *j, struct str text)
     size_t plain = 0, at = 0;               /* plain: start of the bytes to copy as they are */
     while (at < text.len) {
         int n = utf8_character(text.at + at, text.len - at);
-        if (n > 0 && s[at] >= 0x20 && s[at] != '"' && s[at] != '\\') {
+        if (n > 0 && !utf8_is_control(text.at + at, n) && s[at] != '"' && s[at] != '\\') {
             at += (size_t)n;
             continue;
         }
         buf_add(j->out, text.at + plain, at - plain);
-        if (n > 0) add_escaped(j->out, s[at]);
+        if (n > 0) add_escaped(j->out, s[at + (size_t)n - 1]);      /* the second byte of C1 is its number */
         else buf_add_text(j->out, "\xef\xbf\xbd");
         at += (size_t)abs(n);
         plain = at;

@@ -21,7 +21,7 @@ int utf8_character(const char *at, size_t left)
 }
 
 /* The C1 controls are C2 80 to C2 9F. */
-static int is_control(const char *at, int n)
+bool utf8_is_control(const char *at, int n)
 {
     unsigned char first = (unsigned char)at[0];
     return n == 1 ? first < 0x20 || first == 0x7f : n == 2 && first == 0xc2 && (unsigned char)at[1] < 0xa0;
@@ -33,7 +33,7 @@ size_t utf8_tame(char *text, size_t len)
     for (size_t at = 0; at < len;) {
         int n = utf8_character(text + at, len - at);
         size_t bytes = (size_t)(n < 0 ? -n : n);
-        if (n < 0 || is_control(text + at, n)) {
+        if (n < 0 || utf8_is_control(text + at, n)) {
             text[to++] = '?';
         } else {
             memmove(text + to, text + at, bytes);
@@ -42,4 +42,17 @@ size_t utf8_tame(char *text, size_t len)
         at += bytes;
     }
     return to;
+}
+
+void utf8_show_controls(struct buf *out, struct str text)
+{
+    size_t n;
+    for (size_t at = 0; at < text.len; at += n) {
+        const char *s = text.at + at;
+        int whole = utf8_character(s, text.len - at);
+        n = whole > 0 ? (size_t)whole : 1;
+        bool plain = whole > 0 && (!utf8_is_control(s, whole) || *s == '\n' || *s == '\t');
+        if (plain) buf_add(out, s, n);
+        else buf_printf(out, "\\x%02x", (unsigned char)s[n - 1]);
+    }
 }

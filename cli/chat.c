@@ -24,7 +24,7 @@ struct chat {
 static bool print_piece(void *user, const char *bytes, size_t n)
 {
     (void)user;
-    return fwrite(bytes, 1, n, stdout) == n && fflush(stdout) == 0;
+    return show_text(bytes, n);
 }
 
 static luce_status answer(struct chat *c, struct str user, luce_error *err)
@@ -76,6 +76,8 @@ static luce_status converse(struct chat *c, luce_error *err)
         if (st == LUCE_E_CONTEXT && c->asks) {      /* the context is full: the person decides */
             fprintf(stderr, "%s (/reset forgets the conversation)\n", err->text);
             st = LUCE_OK;
+        } else if (st == LUCE_E_CONTEXT) {
+            st = fail(err, st, "the conversation fills the context: give a larger --context, or the line /reset");
         }
         if (ferror(stdout) && !interrupted(NULL)) st = fail(err, LUCE_E_IO, "standard output is closed");
         interrupt_clear();

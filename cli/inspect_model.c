@@ -41,7 +41,9 @@ static luce_status find_tokens(struct view *v, int least, luce_error *err)
     if (context < least - 1)
         return fail(err, LUCE_E_ARG, "--width %d: a step of so many rows does not fit a context of %d", least - 1,
                     context);
-    if (gguf_key(v->file, "tokenizer.ggml.model")) {
+    bool has_text = gguf_key(v->file, "tokenizer.ggml.model") != NULL;
+    if (v->o->prompt && !has_text) return fail(err, LUCE_E_UNSUPPORTED, NO_VOCABULARY, gguf_path(v->file));
+    if (has_text) {
         struct vocab *words = NULL;
         luce_status st = vocab_from_gguf(&words, v->file, err);
         if (!st) st = vocab_tokenize(words, str_of(prompt), TOKENIZE_BOS_EOS, &v->tokens, err);
@@ -203,8 +205,7 @@ static luce_status check_vocabulary(const char *path, luce_error *err)
     struct gguf *g = NULL;
     luce_status st = gguf_open(&g, path, err);
     if (!st && !gguf_key(g, "tokenizer.ggml.model"))
-        st = fail(err, LUCE_E_UNSUPPORTED, "%s: key 'tokenizer.ggml.model' is missing: a model without a "
-                  "vocabulary takes token ids, not text", path);
+        st = fail(err, LUCE_E_UNSUPPORTED, NO_VOCABULARY, path);
     gguf_close(g);
     return st;
 }

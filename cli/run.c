@@ -12,7 +12,7 @@
 static bool print_piece(void *user, const char *bytes, size_t n)
 {
     bool *broken = user;
-    if (fwrite(bytes, 1, n, stdout) == n && fflush(stdout) == 0) return true;
+    if (show_text(bytes, n)) return true;
     *broken = !interrupted(NULL);       /* a signal ends a write that waits */
     return false;
 }

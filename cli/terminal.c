@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/utf8.h"
 
 enum { TEXT_MAX = 1 << 28, BAR = 30 };      /* bytes: a token a byte, and the longest context */
 
@@ -119,4 +120,15 @@ void progress_show(const char *what, double share)
     int full = (int)(share * BAR);
     fprintf(stderr, "\r%s  [%.*s%*s] %3.0f %%", what, full, "==============================", BAR - full, "",
             share * 100);
+}
+
+bool show_text(const char *bytes, size_t n)
+{
+    struct buf shown = { 0 };
+    bool plain = !isatty(STDOUT_FILENO);
+    if (!plain) utf8_show_controls(&shown, (struct str){ bytes, n });
+    bool good = !shown.failed && (plain ? fwrite(bytes, 1, n, stdout) == n
+                                        : fwrite(buf_text(&shown), 1, shown.len, stdout) == shown.len);
+    buf_drop(&shown);
+    return good && fflush(stdout) == 0;
 }

@@ -23,6 +23,10 @@ bool interrupted(void *unused);
 int interrupt_signal(void);                     /* which it was; 0: none */
 void interrupt_clear(void);
 
+/* Prints text of a model. A terminal gets no control characters but newline and tab: they are shown as \x1b, since
+ * a model's words must not move the cursor or write the clipboard. Files and pipes get all bytes. */
+bool show_text(const char *bytes, size_t n);
+
 bool error_is_terminal(void);
 /* "what  [=====     ]  52 %" on standard error, when that is a terminal; at 1 it goes away. */
 void progress_show(const char *what, double share);

@@ -31,7 +31,8 @@ static luce_status check(const luce_request *q, const struct request_env *env, l
     if (q->embedding && !q->prompt_only)
         return fail(err, LUCE_E_ARG, "an embedding needs prompt_only: no text comes with it");
     if (q->draft > 0 && !env->has_drafter)
-        return fail(err, LUCE_E_ARG, "draft is %d, and the model was loaded without a drafter", q->draft);
+        return fail(err, LUCE_E_ARG, "speculative is %d, and the model was loaded without a drafter (--spec, --draft)",
+                    q->draft);
     for (int i = 0; i < s->n_bias; i++)
         if (!isfinite(s->bias[i]))
             return fail(err, LUCE_E_ARG, "the bias of token %d is not a number", s->bias_id[i]);

@@ -6,7 +6,7 @@
 
 luce_status text_to_ids(const luce_text *text, const struct vocab *v, struct ids *out, luce_error *err)
 {
-    if (!v) return fail(err, LUCE_E_UNSUPPORTED, "a model without a vocabulary takes token ids, not text");
+    if (!v) return fail(err, LUCE_E_UNSUPPORTED, NO_VOCABULARY, "the model");
     struct text_span *spans = NULL;
     if (text->n_special) {
         spans = mem_array(text->n_special, sizeof *spans);
@@ -41,7 +41,7 @@ luce_status luce_detokenize(const luce_model *m, const int32_t *ids, size_t n_id
 {
     *text = NULL;
     *bytes = 0;
-    if (!m->vocab) return fail(err, LUCE_E_UNSUPPORTED, "this model has no vocabulary");
+    if (!m->vocab) return fail(err, LUCE_E_UNSUPPORTED, NO_VOCABULARY, "the model");
     struct detok d = { 0 };
     struct buf out = { 0 };
     luce_status st = LUCE_OK;

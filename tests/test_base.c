@@ -243,3 +243,18 @@ TEST(rng_uniform_and_normal_have_their_moments)
     CHECK(rng_u64(seed, 1, 2) != rng_u64(seed, 2, 1));
     CHECK(rng_u64(seed, 1, 2) == rng_u64(seed, 1, 2));
 }
+
+TEST(utf8_controls_are_shown_and_the_rest_is_kept)
+{
+    static const struct { const char *text, *shown; } cases[] = {
+        { "a\tb\nc", "a\tb\nc" }, { "\x1b]52;c;x\x07", "\\x1b]52;c;x\\x07" }, { "a\rb\x7f", "a\\x0db\\x7f" },
+        { "\xc2\x9b" "31m", "\\x9b31m" }, { "\xc3\xa9\xc2\xa0\xf0\x9f\x98\x8a", "\xc3\xa9\xc2\xa0\xf0\x9f\x98\x8a" },
+        { "\x9b" "31m\xff\xc3", "\\x9b31m\\xff\\xc3" }, { "", "" },
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct buf out = { 0 };
+        utf8_show_controls(&out, str_of(cases[i].text));
+        CHECK(!strcmp(buf_text(&out), cases[i].shown), "case %zu: %s", i, buf_text(&out));
+        buf_drop(&out);
+    }
+}

@@ -51,7 +51,8 @@ static const struct { const char *bytes; size_t len; const char *json; } strings
     { BYTES("plain \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80"),
       "\"plain \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80\"" },
     { BYTES("\"\\/\b\f\n\r\t"),         "\"\\\"\\\\/\\b\\f\\n\\r\\t\"" },
-    { BYTES("\0\x01\x1f\x7f"),          "\"\\u0000\\u0001\\u001f\x7f\"" },
+    { BYTES("\0\x01\x1f\x7f"),          "\"\\u0000\\u0001\\u001f\\u007f\"" },
+    { BYTES("\xc2\x80\xc2\x9f\xc2\xa0"), "\"\\u0080\\u009f\xc2\xa0\"" },
     { BYTES("a\x80z"),                  "\"a" R "z\"" },                /* lone continuation */
     { BYTES("\xc0\xaf"),                "\"" R R "\"" },                /* overlong */
     { BYTES("\xe0\x80\x80"),            "\"" R R R "\"" },              /* overlong */

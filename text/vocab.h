@@ -9,6 +9,10 @@
 #include "base/error.h"
 #include "base/str.h"
 
+/* For errors; %s: the model's file. */
+#define NO_VOCABULARY "%s is without a vocabulary (key 'tokenizer.ggml.model'): it takes and gives token ids, " \
+                      "not text; convert it again with its tokenizer"
+
 struct vocab;
 
 enum token_kind {               /* as in tokenizer.ggml.token_type */

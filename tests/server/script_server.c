@@ -5,10 +5,11 @@
  *
  * SCRIPTS.json: {"context": N, "sequences": N, "queue": N, "keys": [...], "keep_alive_ms": N, "template": "...",
  *   "scripts": {NAME: {"pieces": [HEX, ...], "pace_ms": N, "prefill_us": N, "nan_at": N, "flat": true,
- *   "endless": true, "right": X}}, "drafter": NAME}
+ *   "endless": true, "right": X}}, "drafter": NAME, "words": ["...", ...]}
  * A request whose prompt holds [[NAME]] gets one piece per token, then the end. pace_ms: sleep before each
  * token; prefill_us: before each row of a prompt; flat: all tokens are equally likely; endless: the last
- * piece comes again and again; right: of each guess of the drafter "scripted" so many tokens are right. */
+ * piece comes again and again; right: of each guess of the drafter "scripted" so many tokens are right.
+ * words: have a token each, so that long prompts are cheap. */
 #define _GNU_SOURCE
 #include <jansson.h>
 #include <math.h>
@@ -236,6 +237,8 @@ int main(int argc, char **argv)
 {
     luce_error err = { 0 };
     json_error_t bad;
+    json_t *word;
+    size_t w;
     json_set_alloc_funcs(mem_alloc, mem_free);
     json_t *all = argc == 3 ? json_load_file(argv[1], 0, &bad) : NULL;
     if (!all) {
@@ -246,6 +249,8 @@ int main(int argc, char **argv)
     toy_token(toy, str_of("<|im_start|>"), TOKEN_CONTROL, 0);
     end_id = toy_token(toy, str_of("<|im_end|>"), TOKEN_CONTROL, 0);
     const char *form = json_string_value(json_object_get(all, "template"));
+    json_array_foreach(json_object_get(all, "words"), w, word)
+        toy_token(toy, str_of(json_string_value(word)), TOKEN_USER_DEFINED, 0);
     add_scripts(toy, json_object_get(all, "scripts"));
     luce_status st = write_model(argv[2], toy, form ? form : chatml, (int)number(all, "context", 4096), &err);
     if (!st) st = serve(argv[2], all, &err);
