@@ -149,6 +149,11 @@ bool cache_takes_narrow(const struct cache *c)
     return c->config.device->equal_bits || c->config.reuse == LUCE_REUSE_FAST;
 }
 
+luce_prefix_reuse cache_reuse(const struct cache *c)
+{
+    return c->config.reuse;
+}
+
 int64_t cache_total_positions(const struct cache *c)
 {
     return c->config.total_positions;

@@ -50,6 +50,7 @@ struct cache_counts {
 struct cache_counts cache_count(const struct cache *c);
 /* Rows of narrow steps are as good as those of wide ones for texts to come. */
 bool cache_takes_narrow(const struct cache *c);
+luce_prefix_reuse cache_reuse(const struct cache *c);
 int64_t cache_total_positions(const struct cache *c);
 /* How many positions seq_claim would find. */
 int cache_find(struct cache *c, const int32_t *ids, int n);
@@ -117,8 +118,9 @@ void seq_emitted_part(struct seq *s, int n);
 /* ---- recurrent layers; without them these do nothing --------------------------------------------- */
 /* After a step: keeps a checkpoint if the state stands at a page boundary that has none. */
 luce_status seq_checkpoint(struct seq *s, luce_error *err);
-/* How many of the next n prompt rows a step may take so that it ends where a checkpoint is wanted. */
-int seq_cut(const struct seq *s, int n);
+/* How many of the next n rows of a prompt, of which `left` are left, a step may take so that it ends where a
+ * checkpoint is wanted. */
+int seq_cut(struct seq *s, int n, int left);
 /* Another text will be read from position `at` on. */
 void seq_want_checkpoint(struct seq *s, int at);
 /* Positions of the checkpoints, lowest first; returns how many (at most `most` are written). */

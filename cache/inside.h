@@ -41,6 +41,7 @@ struct seq {
     int32_t  node;              /* of its last full page that the tree has; -1: none */
     bool     forget;            /* the nodes that it made go with it */
     int      found;             /* nodes of its path that others made */
+    int      prompt_end;        /* a checkpoint is to stay there: the next turn may change what follows */
     int      branch, wanted;    /* a checkpoint is wanted there: it left a known text; others will claim it */
     int      length;            /* positions in pages plus those in `pending` */
     int      origin;            /* rotary position of a row less its place */

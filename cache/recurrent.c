@@ -7,6 +7,8 @@
 #include "base/rng.h"
 #include "cache/inside.h"
 
+enum { REOPENED = 8 };              /* last tokens of a prompt, which the next turn may have otherwise */
+
 static bool recurrent(const struct cache *c)
 {
     return c->state != NULL;
@@ -19,12 +21,11 @@ static luce_status copy_state(struct cache *c, int32_t from, int32_t to, luce_er
     return st ? st : d->fns->page_write(d, c->on_device, KV_STATE, to, c->state, err);
 }
 
-/* Whether a checkpoint at `at` makes that of node x superfluous. */
-static bool replaces(const struct seq *s, const struct node *x, int at)
+/* Whether a newer checkpoint makes that of node x superfluous. */
+static bool replaced(const struct seq *s, const struct node *x)
 {
-    int last = x->depth * PAGE;
-    bool ends_prompt = last <= s->wide && at > s->wide;
-    return !x->end && !ends_prompt && last % CHECKPOINT_EVERY != 0;
+    int at = x->depth * PAGE;
+    return !x->end && at != s->prompt_end && at % CHECKPOINT_EVERY != 0;
 }
 
 luce_status seq_checkpoint(struct seq *s, luce_error *err)
@@ -33,7 +34,7 @@ luce_status seq_checkpoint(struct seq *s, luce_error *err)
     struct prefix *p = &c->prefix;
     int at = seq_in_pages(s);
     if (!recurrent(c) || at == 0 || prefix_depth(s) * PAGE != at || p->node[s->node].state >= 0) return LUCE_OK;
-    if (s->newest >= 0 && p->node[s->newest].state >= 0 && replaces(s, &p->node[s->newest], at)) {
+    if (s->newest >= 0 && p->node[s->newest].state >= 0 && replaced(s, &p->node[s->newest])) {
         page_let_go(&c->states, p->node[s->newest].state);
         p->node[s->newest].state = -1;
     }
@@ -90,12 +91,14 @@ luce_status checkpoint_restore(struct seq *s, luce_error *err)
     return st;
 }
 
-int seq_cut(const struct seq *s, int n)
+int seq_cut(struct seq *s, int n, int left)
 {
     int from = s->length, end = from + n, next = (from / CHECKPOINT_EVERY + 1) * CHECKPOINT_EVERY;
     int wanted[] = { s->branch, s->wanted, next };
     if (!recurrent(s->cache)) return n;
-    if (end / PAGE * PAGE > from) end = end / PAGE * PAGE;      /* a state is kept at the last boundary */
+    s->prompt_end = (from + left - REOPENED) / PAGE * PAGE;
+    int last = end < from + left ? end / PAGE * PAGE : s->prompt_end;       /* a state is kept there */
+    if (last > from) end = last;
     for (size_t i = 0; i < COUNT(wanted); i++)
         if (wanted[i] > from && wanted[i] < end) end = wanted[i];
     return end - from;

@@ -311,10 +311,10 @@ luce_status runner_logits(struct runner *r, int out_row, float *logits, luce_err
     return st;
 }
 
-int runner_prefill_rows(const struct runner *r, const struct seq *s, int n, enum step_class *class)
+int runner_prefill_rows(const struct runner *r, struct seq *s, int n, enum step_class *class)
 {
     *class = STEP_WIDE;
-    int most = seq_cut(s, n < r->chunk ? n : r->chunk), length = seq_length(s);
+    int most = seq_cut(s, n < r->chunk ? n : r->chunk, n), length = seq_length(s);
     if (r->device->equal_bits) return most;
     if (length % PAGE == 0 && most >= PAGE) return most / PAGE * PAGE;
     *class = STEP_NARROW;

@@ -82,6 +82,7 @@ static luce_status load(struct drafter_state *s, struct model *m, luce_error *er
     /* Room for a block behind the last position. */
     struct load_params p = { .device = runner_device(fs->target), .context = fs->context + NARROW_ROWS,
                              .n_slots = fs->n_slots, .chunk = FOLLOW_WAITING,
+                             .reuse = cache_reuse(runner_cache(fs->target)),
                              .total_positions = cache_total_positions(runner_cache(fs->target)) +
                                                 (int64_t)fs->n_slots * NARROW_ROWS };
     luce_status st = runner_open(&s->runner, m, &p, err);

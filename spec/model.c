@@ -58,6 +58,7 @@ static luce_status open_file(struct drafter_state *s, const struct drafter_env *
     s->context = context < m->c.context ? context : m->c.context;
     struct load_params p = { .device = runner_device(env->target), .context = s->context, .n_slots = s->n_slots,
                              .chunk = runner_chunk(env->target),
+                             .reuse = cache_reuse(runner_cache(env->target)),
                              .total_positions = cache_total_positions(runner_cache(env->target)) };
     return runner_open(&s->runner, m, &p, err);
 }

@@ -208,6 +208,7 @@ static luce_status load(struct drafter_state *s, const struct drafter_env *env, 
                               .n_slots = cache_slots(runner_cache(env->target)) };
     struct load_params p = { .device = runner_device(env->target), .context = fs->context, .n_slots = fs->n_slots,
                              .chunk = FOLLOW_WAITING,
+                             .reuse = cache_reuse(runner_cache(env->target)),
                              .total_positions = cache_total_positions(runner_cache(env->target)) };
     int vocab = m->c.vocab;
     st = runner_open(&s->runner, m, &p, err);

@@ -20,7 +20,7 @@ static luce_model *open_way(const struct way *w, int sequences, int64_t position
     luce_error err = { 0 };
     snprintf(path, sizeof path, "%s", w->model ? fixture(w->model) : tiny_model());
     if (w->draft) snprintf(draft, sizeof draft, "%s", *w->draft ? fixture(w->draft) : path);
-    luce_model_params p = { .path = path, .device = "cpu", .threads = 2, .context = w->context, .sequences = sequences,
+    luce_model_params p = { .path = path, .device = "cpu", .threads = 1, .context = w->context, .sequences = sequences,
                             .cache_positions = positions, .chunk = chunk, .prefix_reuse = reuse, .drafter = w->drafter,
                             .draft_path = w->draft ? draft : NULL };
     CHECK_OK(luce_model_open(&m, &p, &err), err);
@@ -165,7 +165,7 @@ TEST(prefix_K04_a_walk_with_a_tiny_cache_gives_the_texts_of_cold_runs)
         { "oracle/qwen35.gguf", .context = 400 }, { "oracle/qwen3next.gguf", .context = 400 },
         { "oracle/qwen3moe.gguf", .context = 400 },
     };
-    for (size_t i = 0; i < COUNT(ways); i++) walk(&ways[i], WALK / 4);
+    for (size_t i = 0; i < COUNT(ways); i++) walk(&ways[i], WALK / 8);
 }
 
 TEST(prefix_K04_a_walk_with_drafters_gives_the_texts_of_cold_runs)
@@ -175,7 +175,7 @@ TEST(prefix_K04_a_walk_with_drafters_gives_the_texts_of_cold_runs)
         { "oracle/qwen35.gguf", "ngram", NULL, 400 }, { "oracle/gemma3.gguf", "draft-model", "oracle/gemma3.gguf", 400 },
         { "dflash/target.gguf", NULL, "dflash/v1_llama.gguf", 400 },
     };
-    for (size_t i = 0; i < COUNT(ways); i++) walk(&ways[i], WALK / 8);
+    for (size_t i = 0; i < COUNT(ways); i++) walk(&ways[i], WALK / 16);
 }
 
 /* A chat of which each turn holds the one before. Returns what is reused of the last turn's prompt. */
@@ -211,6 +211,34 @@ TEST(prefix_K01_a_turn_reads_its_own_tokens_and_less_than_a_page_more)
         for (int t = 1; t < 8; t++)
             CHECK(reused[t] + PAGE > prompts[t] - 31, "%s: turn %d reads %zu of %zu again", models[i], t,
                   prompts[t] - reused[t], prompts[t]);
+        luce_model_close(m);
+    }
+}
+
+/* A template may write the end of a prompt, where an answer begins, otherwise in the next turn's history. */
+TEST(prefix_K01_a_prompt_whose_last_tokens_change_is_found_up_to_the_page_before)
+{
+    static const char *const models[] = { "llama", "gemma3", "qwen35" };
+    for (size_t i = 0; i < COUNT(models); i++) {
+        char path[64];
+        snprintf(path, sizeof path, "oracle/%s.gguf", models[i]);
+        luce_model *m = open_way(&(struct way){ path, .context = 512 }, 1, 0, 512, LUCE_REUSE_EXACT);
+        if (!m) return;
+        for (int n = 256; n < 256 + 12; n++) {
+            struct text t = { .n = 0 };
+            luce_result r;
+            luce_error err = { 0 };
+            add_random(&t, 290, m);
+            for (int turn = 0; turn < 2; turn++) {
+                luce_request q = { .tokens = t.id, .n_tokens = (size_t)(turn ? 290 : n), .max_tokens = 90 };
+                if (turn) q.max_tokens = 1;
+                CHECK_OK(luce_generate(m, &q, &r, &err), err);
+                if (turn) CHECK((int)r.n_reused >= (n - 8) / PAGE * PAGE, "%s: %zu of %d", models[i], r.n_reused, n);
+                luce_result_drop(&r);
+                t.id[n - 4]++;
+                t.id[n - 4] %= 90;
+            }
+        }
         luce_model_close(m);
     }
 }
@@ -320,7 +348,7 @@ TEST(prefix_ended_texts_hold_no_more_than_they_may)
     luce_model *m = NULL;
     luce_error err = { 0 };
     CHECK_OK(luce_model_open(&m, &(luce_model_params){ .path = fixture("oracle/qwen35.gguf"), .device = "cpu",
-                                                        .context = 512, .sequences = 2, .prefix_cache_bytes = 200000 },
+                                                        .context = 512, .threads = 1, .sequences = 2, .prefix_cache_bytes = 200000 },
                              &err), err);
     if (!m) return;
     const struct kv_layout *l = &runner_model(m->runner)->kv;
