@@ -54,7 +54,7 @@ class Data:
     def batch(self, texts, device):
         """features [n, S, W], tokens [n, S + pad], prompt [n], length [n]; what lies behind a text is never seen."""
         start, length = self.start[texts], self.length[texts]
-        s = int(length.max())
+        s = -(-int(length.max()) // 64) * 64       # few shapes
         at = (start[:, None] + torch.arange(s)).clamp(max=len(self.tokens) - 1)
         features = self.features[at.to(self.features.device)].to(device, non_blocking=True)
         return features, self.tokens[at.to(device)], self.prompt[texts].to(device), length.to(device)

@@ -13,7 +13,7 @@ from network import Drafter
 
 
 @torch.no_grad()
-def accepted(drafter, data, texts, to_draft, device, at_once=64):
+def accepted(drafter, data, texts, to_draft, device, at_once=256):
     """Walks the answers. Gives tokens per step, and for each depth how often a guess was right where all before it
     were."""
     block = drafter.c["block"]

@@ -20,7 +20,7 @@ from network import Drafter, depth_weights, gamma_of, loss_of
 BLOCK, WINDOW, DRAFT_LAYERS, DRAFT_VOCABULARY = 8, 512, 3, 16384
 LEARNING_RATE, WARM_UP, LAST_RATE, SEED = 6e-4, 0.04, 0.1, 1
 # A step's texts and blocks of each; steps; steps between evaluations and texts of one.
-ON_CUDA = dict(texts=64, blocks=64, steps=8000, every=500, judged=256)
+ON_CUDA = dict(texts=64, blocks=64, steps=8000, every=800, judged=160)
 ON_CPU = dict(texts=8, blocks=16, steps=1500, every=100, judged=24)
 
 
