@@ -106,7 +106,9 @@ static bool has(const struct device *d, const struct call *c)
 static bool has_mins(const struct call *c)
 {
     for (int i = 0; i < c->n_w; i++)
-        if (c->w[i] && c->w[i]->dim[1] > 1 && tiles_of(c->w[i]->type) == TILES_Q4_K) return true;
+        if (c->w[i] && c->w[i]->dim[1] > 1 &&
+            (tiles_of(c->w[i]->type) == TILES_Q4_K || tiles_of(c->w[i]->type) == TILES_Q5_K))
+            return true;
     return false;
 }
 

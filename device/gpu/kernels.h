@@ -37,7 +37,7 @@ struct form {
     float    scale;             /* power of two that keeps the values in f16's range */
 };
 
-/* Rows of a matrix as the GPU can decode them: f32, f16, bf16, q8_0, q4_0, q4_K, q6_K, iq4_xs. */
+/* Rows of a matrix as the GPU can decode them: f32, f16, bf16, and those that have tiles (tiles_of). */
 struct rows {
     const uint8_t *at;
     uint64_t row_bytes;
@@ -189,7 +189,7 @@ struct mix_args {               /* CONV */
 void launch_mix(struct launch *l, const struct mix_args *a, int rows);
 
 /* ---- products ------------------------------------------------------------------------------------- */
-enum tile_format { TILES_F16, TILES_Q8_0, TILES_Q4_0, TILES_Q4_K, TILES_Q6_K, TILES_IQ4_XS, TILES_COUNT };
+enum tile_format { TILES_F16, TILES_Q8_0, TILES_Q4_0, TILES_Q4_K, TILES_Q5_K, TILES_Q6_K, TILES_IQ4_XS, TILES_COUNT };
 /* The tile format of rows of this type; f16 for those that have none of their own. */
 enum tile_format tiles_of(uint32_t type);
 uint64_t tiles_bytes(enum tile_format f, uint64_t n_rows, uint64_t n_cols);

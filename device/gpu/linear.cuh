@@ -14,7 +14,8 @@ struct product_fns {
     /* Rows of strips first .. first + n - 1 as f16 panels of n x STRIP rows. */
     void (*unpack)(launch *l, const product *p, int first, int n, uint8_t *panel);
 };
-extern const product_fns product_f16, product_q8_0, product_q4_0, product_q4_k, product_q6_k, product_iq4_xs;
+extern const product_fns product_f16, product_q8_0, product_q4_0, product_q4_k, product_q5_k, product_q6_k,
+                         product_iq4_xs;
 
 template <class F, int NT, int EPI> static void prepare_one()
 {

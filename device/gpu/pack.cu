@@ -6,7 +6,7 @@ enum { PACK_THREADS = 64 };     /* a warp a row tile of 16 */
 
 static source source_of(const rows *r)
 {
-    return source{ r->at, r->row_bytes, r->n_rows, r->n_cols, r->unit };
+    return source{ r->at, r->row_bytes, r->type, r->n_rows, r->n_cols, r->unit };
 }
 
 /* Block: tile (strip, chunk, rw); warp i packs row tile i. In a pair row tile 0 holds rows of `a`, row
@@ -34,7 +34,8 @@ gpu_error pack_tiles(enum tile_format f, uint8_t *tiles, const rows *a, const ro
 {
     typedef gpu_error (*pack_fn)(uint8_t *, const rows *, const rows *, bool, int, gpu_stream);
     static const pack_fn by_format[TILES_COUNT] = { pack<tile_f16>, pack<tile_q8_0>, pack<tile_q4_0>,
-                                                    pack<tile_q4_k>, pack<tile_q6_k>, pack<tile_iq4_xs> };
+                                                    pack<tile_q4_k>, pack<tile_q5_k>, pack<tile_q6_k>,
+                                                    pack<tile_iq4_xs> };
     return by_format[f](tiles, a, b, pair, n, s);
 }
 
@@ -43,9 +44,10 @@ enum tile_format tiles_of(uint32_t type)
     switch (type) {
     case TYPE_Q8_0: return TILES_Q8_0;
     case TYPE_Q4_0: return TILES_Q4_0;
-    case TYPE_Q4_K: return TILES_Q4_K;
+    case TYPE_Q4_K: case TYPE_Q4_1: return TILES_Q4_K;
+    case TYPE_Q5_K: case TYPE_Q5_1: case TYPE_Q5_0: return TILES_Q5_K;
     case TYPE_Q6_K: return TILES_Q6_K;
-    case TYPE_IQ4_XS: return TILES_IQ4_XS;
+    case TYPE_IQ4_XS: case TYPE_IQ4_NL: return TILES_IQ4_XS;
     default: return TILES_F16;
     }
 }
@@ -56,7 +58,7 @@ bool rows_decodable(uint32_t type)
 uint64_t tiles_bytes(enum tile_format f, uint64_t n_rows, uint64_t n_cols)
 {
     static const int tile[TILES_COUNT] = { tile_f16::TILE, tile_q8_0::TILE, tile_q4_0::TILE,
-                                           tile_q4_k::TILE, tile_q6_k::TILE, tile_iq4_xs::TILE };
+                                           tile_q4_k::TILE, tile_q5_k::TILE, tile_q6_k::TILE, tile_iq4_xs::TILE };
     return (n_rows + STRIP - 1) / STRIP * ((n_cols + TILE_K - 1) / TILE_K) * ROW_WARPS * (uint64_t)tile[f];
 }
 

@@ -5,9 +5,6 @@
 #include "device/gpu/kernels.h"
 #include "device/gpu/linear_narrow.cuh"
 
-enum { TYPE_F32 = 0, TYPE_F16 = 1, TYPE_Q4_0 = 2, TYPE_Q8_0 = 8, TYPE_Q4_K = 12, TYPE_Q6_K = 14,
-       TYPE_IQ4_XS = 23, TYPE_BF16 = 30 };        /* ids of quant/quant.h */
-
 __device__ inline float bf16_value(uint16_t h)
 {
     return __uint_as_float((uint32_t)h << 16);
@@ -30,13 +27,9 @@ __device__ inline float row_value(uint32_t type, const uint8_t *row, int col)
         int at = col % 32, q = b[2 + at % 16];
         return __fmul_rn((float)((at < 16 ? q & 15 : q >> 4) - 8), read_half(b));
     }
-    case TYPE_Q4_K: {
-        const uint8_t *b = row + (uint64_t)(col / 256) * 144, *p = b + 4;
-        int i = col % 256 / 32, q = b[16 + 32 * (i / 2) + col % 32];
-        int sc = i < 4 ? p[i] & 63 : (p[i + 4] & 15) | (p[i - 4] >> 6) << 4;
-        int m = i < 4 ? p[i + 4] & 63 : (p[i + 4] >> 4) | (p[i] >> 6) << 4;
-        float d = __fmul_rn(read_half(b), (float)sc), low = __fmul_rn(read_half(b + 2), (float)m);
-        return __fsub_rn(__fmul_rn(d, (float)(i % 2 ? q >> 4 : q & 15)), low);
+    case TYPE_Q4_K: case TYPE_Q5_K: case TYPE_Q4_1: case TYPE_Q5_0: case TYPE_Q5_1: {
+        const affine a = affine_at(type, row, col);
+        return __fadd_rn(__fmul_rn(a.scale, (float)a.code), a.low);
     }
     case TYPE_Q6_K: {
         const uint8_t *b = row + (uint64_t)(col / 256) * 210;
@@ -45,12 +38,9 @@ __device__ inline float row_value(uint32_t type, const uint8_t *row, int col)
         int q = ((j < 2 ? ql & 15 : ql >> 4) | ((qh >> (2 * j)) & 3) << 4) - 32;
         return __fmul_rn(__fmul_rn(read_half(b + 208), (float)(int8_t)b[192 + col % 256 / 16]), (float)q);
     }
-    default: {                  /* TYPE_IQ4_XS */
+    default: {                  /* TYPE_IQ4_NL, TYPE_IQ4_XS */
         const int8_t level[16] = { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 };
-        const uint8_t *b = row + (uint64_t)(col / 256) * 136;
-        int i = col % 256 / 32, at = col % 32, q = b[8 + 16 * i + at % 16];
-        int s = ((b[4 + i / 2] >> (4 * (i % 2))) & 15) | ((read_u16(b + 2) >> (2 * i)) & 3) << 4;
-        return __fmul_rn(__fmul_rn(read_half(b), (float)(s - 32)), (float)level[at < 16 ? q & 15 : q >> 4]);
+        return __fmul_rn(iq4_scale(type, row, col), (float)level[iq4_code(type, row, col)]);
     }
     }
 }
@@ -61,21 +51,13 @@ __device__ inline float row_scale(uint32_t type, const uint8_t *row, int col)
     switch (type) {
     case TYPE_Q8_0: return read_half(row + (uint64_t)(col / 32) * 34);
     case TYPE_Q4_0: return read_half(row + (uint64_t)(col / 32) * 18);
-    case TYPE_Q4_K: {
-        const uint8_t *b = row + (uint64_t)(col / 256) * 144, *p = b + 4;
-        const int i = col % 256 / 32;
-        return read_half(b) * (float)(i < 4 ? p[i] & 63 : (p[i + 4] & 15) | (p[i - 4] >> 6) << 4);
-    }
+    case TYPE_Q4_K: case TYPE_Q5_K: case TYPE_Q4_1: case TYPE_Q5_0: case TYPE_Q5_1:
+        return affine_at(type, row, col).scale;
     case TYPE_Q6_K: {
         const uint8_t *b = row + (uint64_t)(col / 256) * 210;
         return read_half(b + 208) * (float)(int8_t)b[192 + col % 256 / 16];
     }
-    case TYPE_IQ4_XS: {
-        const uint8_t *b = row + (uint64_t)(col / 256) * 136;
-        const int i = col % 256 / 32;
-        return read_half(b) * (float)((((b[4 + i / 2] >> (4 * (i % 2))) & 15)
-                                       | ((read_u16(b + 2) >> (2 * i)) & 3) << 4) - 32);
-    }
+    case TYPE_IQ4_NL: case TYPE_IQ4_XS: return iq4_scale(type, row, col);
     default: return row_value(type, row, col);
     }
 }

@@ -1,6 +1,6 @@
 /* device/gpu/upload.c - weights to the GPU in canonical rows, through two pinned buffers.
  * Formats that the GPU cannot decode are decoded here by quant/ and go as f16 times a power of two (exact
- * where f16's 11 bits hold the value; a Q5_K value d * q - m can differ by 2^-12 of itself). */
+ * where f16's 11 bits hold the value). */
 #include <math.h>
 #include <string.h>
 

@@ -182,7 +182,8 @@ __global__ void __launch_bounds__(128) wide_plain(wide_args a)
 
 /* ---- which kernel ------------------------------------------------------------------------------------- */
 static const product_fns *const by_format[TILES_COUNT] = { &product_f16, &product_q8_0, &product_q4_0,
-                                                           &product_q4_k, &product_q6_k, &product_iq4_xs };
+                                                           &product_q4_k, &product_q5_k, &product_q6_k,
+                                                           &product_iq4_xs };
 static bool has_warpgroups;     /* of the device at hand: set by products_prepare */
 
 void products_prepare(void)

@@ -36,6 +36,7 @@ __host__ __device__ inline int slot_row(int g, int e)
 struct source {
     const uint8_t *rows;        /* canonical blocks */
     uint64_t row_bytes;
+    uint32_t type;              /* id of quant/quant.h */
     int n_rows, n_cols;         /* beyond them weights are zero */
     float unit;                 /* power of two that multiplies every scale; see above */
 };
@@ -47,6 +48,47 @@ __device__ inline uint16_t read_u16(const uint8_t *p)
 __device__ inline float read_half(const uint8_t *p)
 {
     return __half2float(__ushort_as_half(read_u16(p)));
+}
+
+enum { TYPE_F32 = 0, TYPE_F16 = 1, TYPE_Q4_0 = 2, TYPE_Q4_1 = 3, TYPE_Q5_0 = 6, TYPE_Q5_1 = 7, TYPE_Q8_0 = 8,
+       TYPE_Q4_K = 12, TYPE_Q5_K = 13, TYPE_Q6_K = 14, TYPE_IQ4_NL = 20, TYPE_IQ4_XS = 23, TYPE_BF16 = 30 };
+
+/* A weight of the formats with a scale and a term to add: code * scale + low, in this order. */
+struct affine {
+    int code;
+    float scale, low;
+};
+__device__ inline affine affine_at(uint32_t type, const uint8_t *row, int col)
+{
+    affine a;
+    if (type == TYPE_Q4_K || type == TYPE_Q5_K) {
+        const uint8_t *b = row + (uint64_t)(col / 256) * (type == TYPE_Q4_K ? 144 : 176), *p = b + 4;
+        const int i = col % 256 / 32, q = b[(type == TYPE_Q4_K ? 16 : 48) + 32 * (i / 2) + col % 32];
+        const int sc = i < 4 ? p[i] & 63 : (p[i + 4] & 15) | (p[i - 4] >> 6) << 4;
+        const int m = i < 4 ? p[i + 4] & 63 : (p[i + 4] >> 4) | (p[i] >> 6) << 4;
+        a.code = i % 2 ? q >> 4 : q & 15;
+        if (type == TYPE_Q5_K) a.code |= (b[16 + col % 32] >> i & 1) << 4;
+        a.scale = __fmul_rn(read_half(b), (float)sc);
+        a.low = -__fmul_rn(read_half(b + 2), (float)m);
+        return a;
+    }
+    const int at = col % 32, bytes = type == TYPE_Q4_1 ? 20 : type == TYPE_Q5_0 ? 22 : 24;
+    const uint8_t *b = row + (uint64_t)(col / 32) * bytes, *qs = b + bytes - 16, *high = qs - 4;
+    a.code = at < 16 ? qs[at] & 15 : qs[at - 16] >> 4;
+    if (type != TYPE_Q4_1) a.code |= (high[at / 8] >> (at % 8) & 1) << 4;
+    a.scale = read_half(b);
+    a.low = type == TYPE_Q5_0 ? -16.0f * a.scale : read_half(b + 2);
+    return a;
+}
+/* The same for two rows of scales in a tile: [i][g][2 * (row is g + 8) + half] (scale, low). */
+__device__ inline void pack_affine(uint8_t *to, const source &w, int row0, int col0, int i, int lane)
+{
+    const int g = lane / 4, t = lane % 4, row = row0 + g + 8 * (t / 2), col = col0 + 32 * (t % 2);
+    affine a = { 0, 0, 0 };
+    if (row < w.n_rows && col < w.n_cols) a = affine_at(w.type, w.rows + row * w.row_bytes, col);
+    __half *out = (__half *)to + ((i * 8 + g) * 4 + t) * 2;
+    out[0] = __float2half_rn(a.scale * w.unit);
+    out[1] = __float2half_rn(a.low * w.unit * 0x1p-24f);
 }
 
 /* f16 pairs from two groups' scales: half i of x, twice. */
@@ -68,7 +110,7 @@ __device__ inline __half2 sixteenth(__half2 d)
 
 /* ---- f16: 4096 bytes [i][s][lane][8 halves] ------------------------------------------------------- */
 struct tile_f16 {
-    enum { TILE = 4096, KWARPS = 2, BLOCK = 1, LUT = 0, IN_REGISTERS = 0 };
+    enum { TILE = 4096, KWARPS = 2, LUT = 0, IN_REGISTERS = 0 };
     struct regs {
         const uint4 *at;
     };
@@ -98,7 +140,7 @@ struct tile_f16 {
 /* ---- 8-bit: 2048 bytes [i][s / 2][lane][s % 2][8 codes + 128], then scales [i][g][4 halves] -------
  * scales of lane group g: rows g and g + 8, columns 0..31 and 32..63: index 2 * (row is g + 8) + half */
 struct tile_q8_0 {
-    enum { TILE = 2048 + 128, KWARPS = 4, BLOCK = 32, LUT = 0, IN_REGISTERS = 1 };
+    enum { TILE = 2048 + 128, KWARPS = 4, LUT = 0, IN_REGISTERS = 1 };
     struct regs {
         uint4 q[2][2];
         uint2 d[2];
@@ -164,7 +206,7 @@ template <int S> __device__ inline uint32_t word_of(const uint4 &q)
 
 /* ---- q4_0: codes, then scales as q8_0 ------------------------------------------------------------- */
 struct tile_q4_0 {
-    enum { TILE = 1024 + 128, KWARPS = 4, BLOCK = 32, LUT = 0, IN_REGISTERS = 1 };
+    enum { TILE = 1024 + 128, KWARPS = 4, LUT = 0, IN_REGISTERS = 1 };
     struct regs {
         uint4 q[2];
         uint2 d[2];
@@ -211,9 +253,9 @@ struct tile_q4_0 {
     }
 };
 
-/* ---- q4_K: codes, then (scale, min) pairs [i][g][2 * (row is g + 8) + half] ------------------------ */
+/* ---- q4_K, q4_1: codes, then (scale, low) pairs [i][g][2 * (row is g + 8) + half] ------------------------ */
 struct tile_q4_k {
-    enum { TILE = 1024 + 256, KWARPS = 4, BLOCK = 256, LUT = 0, IN_REGISTERS = 1 };
+    enum { TILE = 1024 + 256, KWARPS = 4, LUT = 0, IN_REGISTERS = 1 };
     struct regs {
         uint4 q[2], d[2];
     };
@@ -243,29 +285,61 @@ struct tile_q4_k {
             uint32_t word = 0;
             for (int e = 0; e < 8; e++) {
                 int row = row0 + slot_row(g, e), col = col0 + slot_column(s, t, e);
-                uint32_t code = 0;
-                if (row < w.n_rows && col < w.n_cols) {
-                    const uint8_t *block = w.rows + row * w.row_bytes + (uint64_t)(col / 256) * 144;
-                    int b = col % 256 / 32;
-                    uint8_t byte = block[16 + 32 * (b / 2) + col % 32];
-                    code = b % 2 ? byte >> 4 : byte & 15;
-                }
-                word |= code << nibble_shift(e);
+                if (row < w.n_rows && col < w.n_cols)
+                    word |= (uint32_t)affine_at(w.type, w.rows + row * w.row_bytes, col).code << nibble_shift(e);
             }
             ((uint32_t *)tile)[(i * 32 + lane) * 4 + s] = word;
         }
-        int row = row0 + g + 8 * (t / 2), col = col0 + 32 * (t % 2);
-        float scale = 0, low = 0;
-        if (row < w.n_rows && col < w.n_cols) {
-            const uint8_t *block = w.rows + row * w.row_bytes + (uint64_t)(col / 256) * 144, *p = block + 4;
-            int b = col % 256 / 32;
-            int sc = b < 4 ? p[b] & 63 : (p[b + 4] & 15) | (p[b - 4] >> 6) << 4;
-            int m = b < 4 ? p[b + 4] & 63 : (p[b + 4] >> 4) | (p[b] >> 6) << 4;
-            scale = read_half(block) * (float)sc, low = read_half(block + 2) * (float)m;
+        pack_affine(tile + 1024, w, row0, col0, i, lane);
+    }
+};
+
+/* ---- q5_K, q5_1, q5_0: codes as q4_K, their fifth bits [i][lane]: bit 4 s + e / 2, + 16 for odd slots; scales - */
+struct tile_q5_k {
+    enum { TILE = 1024 + 256 + 256, KWARPS = 4, LUT = 0, IN_REGISTERS = 1 };
+    struct regs {
+        uint4 q[2], d[2];
+        uint32_t h[2];
+    };
+    __device__ static void load(regs &r, const uint8_t *tile, int lane)
+    {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            r.q[i] = ((const uint4 *)tile)[i * 32 + lane];
+            r.h[i] = ((const uint32_t *)(tile + 1024))[i * 32 + lane];
+            r.d[i] = ((const uint4 *)(tile + 1280))[i * 8 + lane / 4];
         }
-        __half *out = (__half *)(tile + 1024) + ((i * 8 + g) * 4 + t) * 2;
-        out[0] = __float2half_rn(scale * w.unit);
-        out[1] = __float2half_rn(-low * w.unit * 0x1p-24f);
+    }
+    template <int I, int S> __device__ static void frag(const regs &r, uint32_t a[4])
+    {
+        const uint32_t q = word_of<S>(r.q[I]), low = q >> 8, h = r.h[I] >> (4 * S);
+        const uint32_t w0 = and_or(h << 4, 0x00100010, q & 0x000f000f), w1 = and_or(h << 7, 0x01000100, q & 0x00f000f0);
+        const uint32_t w2 = and_or(h << 2, 0x00100010, low & 0x000f000f);
+        const uint32_t w3 = and_or(h << 5, 0x01000100, low & 0x00f000f0);
+        const uint32_t x = S < 2 ? r.d[I].x : r.d[I].y, y = S < 2 ? r.d[I].z : r.d[I].w;
+        const __half2 d0 = both(x, 0), m0 = both(x, 1), e1 = sixteenth(both(y, 0)), m1 = both(y, 1);
+        a[0] = as_bits(__hfma2(as_half2(w0), d0, m0));
+        a[1] = as_bits(__hfma2(as_half2(w1), e1, m1));
+        a[2] = as_bits(__hfma2(as_half2(w2), d0, m0));
+        a[3] = as_bits(__hfma2(as_half2(w3), e1, m1));
+    }
+    __device__ static void pack(uint8_t *tile, const source &w, int row0, int col0, int i, int lane)
+    {
+        int g = lane / 4, t = lane % 4;
+        uint32_t high = 0;
+        for (int s = 0; s < 4; s++) {
+            uint32_t word = 0;
+            for (int e = 0; e < 8; e++) {
+                int row = row0 + slot_row(g, e), col = col0 + slot_column(s, t, e);
+                if (row >= w.n_rows || col >= w.n_cols) continue;
+                const uint32_t code = (uint32_t)affine_at(w.type, w.rows + row * w.row_bytes, col).code;
+                word |= (code & 15) << nibble_shift(e);
+                high |= (code >> 4) << (4 * s + (e >> 1) + 16 * (e & 1));
+            }
+            ((uint32_t *)tile)[(i * 32 + lane) * 4 + s] = word;
+        }
+        ((uint32_t *)(tile + 1024))[i * 32 + lane] = high;
+        pack_affine(tile + 1280, w, row0, col0, i, lane);
     }
 };
 
@@ -273,7 +347,7 @@ struct tile_q4_k {
  * High bits: a half word a k-step; slot e at bits nibble_shift(e) + 4 of `high << ...`: stored so that
  * (h & 0x00300030) and (h & 0x03000300) fall beside the nibbles of the low word. */
 struct tile_q6_k {
-    enum { TILE = 1024 + 512 + 256, KWARPS = 4, BLOCK = 256, LUT = 0, IN_REGISTERS = 1 };
+    enum { TILE = 1024 + 512 + 256, KWARPS = 4, LUT = 0, IN_REGISTERS = 1 };
     struct regs {
         uint4 q[2];
         uint2 h[2];
@@ -382,34 +456,37 @@ struct tile_iq4 {
         }
     }
 };
+/* Code and scale of a weight of IQ4_NL or IQ4_XS; its value is scale * level. */
+__device__ inline int iq4_code(uint32_t type, const uint8_t *row, int col)
+{
+    const int at = col % 32;
+    const uint8_t *qs = type == TYPE_IQ4_NL ? row + (uint64_t)(col / 32) * 18 + 2
+                                            : row + (uint64_t)(col / 256) * 136 + 8 + 16 * (col % 256 / 32);
+    return at < 16 ? qs[at] & 15 : qs[at - 16] >> 4;
+}
+__device__ inline float iq4_scale(uint32_t type, const uint8_t *row, int col)
+{
+    if (type == TYPE_IQ4_NL) return read_half(row + (uint64_t)(col / 32) * 18);
+    const uint8_t *b = row + (uint64_t)(col / 256) * 136;
+    const int i = col % 256 / 32, s = ((b[4 + i / 2] >> (4 * (i % 2))) & 15) | ((read_u16(b + 2) >> (2 * i)) & 3) << 4;
+    return __fmul_rn(read_half(b), (float)(s - 32));
+}
 struct tile_iq4_xs : tile_iq4 {
-    enum { BLOCK = 256 };
     __device__ static void pack(uint8_t *tile, const source &w, int row0, int col0, int i, int lane)
     {
         int g = lane / 4, t = lane % 4;
         for (int s = 0; s < 4; s++) {
             uint32_t word = 0;
             for (int e = 0; e < 8; e++) {
-                int row = row0 + slot_row(g, e), col = col0 + slot_column(s, t, e);
-                uint32_t code = 8;
-                if (row < w.n_rows && col < w.n_cols) {
-                    const uint8_t *block = w.rows + row * w.row_bytes + (uint64_t)(col / 256) * 136;
-                    int b = col % 256 / 32, at = col % 32;
-                    uint8_t byte = block[8 + 16 * b + at % 16];
-                    code = at < 16 ? byte & 15 : byte >> 4;
-                }
-                word |= code << (4 * e);
+                int row = row0 + slot_row(g, e), col = col0 + slot_column(s, t, e), code = 8;
+                if (row < w.n_rows && col < w.n_cols) code = iq4_code(w.type, w.rows + row * w.row_bytes, col);
+                word |= (uint32_t)code << (4 * e);
             }
             ((uint32_t *)tile)[(i * 32 + lane) * 4 + s] = word;
         }
         int row = row0 + g + 8 * (t / 2), col = col0 + 32 * (t % 2);
         float d = 0;
-        if (row < w.n_rows && col < w.n_cols) {
-            const uint8_t *block = w.rows + row * w.row_bytes + (uint64_t)(col / 256) * 136;
-            int b = col % 256 / 32;
-            int s = ((block[4 + b / 2] >> (4 * (b % 2))) & 15) | ((read_u16(block + 2) >> (2 * b)) & 3) << 4;
-            d = read_half(block) * (float)(s - 32);
-        }
+        if (row < w.n_rows && col < w.n_cols) d = iq4_scale(w.type, w.rows + row * w.row_bytes, col);
         ((__half *)(tile + 1024))[(i * 8 + g) * 4 + t] = __float2half_rn(d * w.unit);
     }
 };
