@@ -37,7 +37,9 @@ struct request {
     bool looped;                    /* and then the text repeated itself */
     double *pooled;                 /* [embd] sum of hidden states, or NULL */
     bool begun;                     /* it has claimed what the cache has of its ids */
-    bool waits;                     /* until then: for pages that an older request is about to have */
+    bool waits;                     /* until then: for pages that an older request is about to have, or gives up */
+    bool restarts;                  /* it gave up its pages once, and is computed again ... */
+    uint64_t waits_until;           /* ... when so many requests have left, or it is the oldest */
     bool refused;                   /* on_text wants no more */
     const atomic_bool *cancel;      /* set by another thread; NULL: nobody can */
 

@@ -1,6 +1,7 @@
 /* engine/scheduler.c - see scheduler.h. */
 #include "engine/scheduler.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -73,6 +74,7 @@ static void remove_done(struct scheduler *s)
         if (s->active[i]->state != REQUEST_DONE) s->active[kept++] = s->active[i];
         else leave(s, s->active[i]);
     }
+    s->n_left += (uint64_t)(s->n_active - kept);
     s->n_active = kept;
 }
 
@@ -194,57 +196,110 @@ static luce_status pack_tree(struct scheduler *s, struct packed *p, struct reque
  * least half. */
 static int share_of_oldest(const struct scheduler *s, enum step_class class, int room)
 {
-    int wanted = 0, n_prompts = 0;
+    int wanted = 0, n_prompts = 0, least = runner_device(s->runner)->equal_bits ? 1 : PAGE;
     for (int i = 0; i < s->n_active && wanted < room; i++) {
         enum step_class wants;
         if (s->active[i]->state != REQUEST_PROMPT || s->active[i]->waits || n_prompts++ == 0) continue;
         int n = next_rows(s, s->active[i], &wants);
         if (wants == class) wanted += n;
     }
-    int half = room / 2 >= PAGE ? room / 2 / PAGE * PAGE : room;
+    int half = room / 2 >= least ? room / 2 / least * least : room;
     return room - wanted > half ? room - wanted : half;
 }
 
 /* The most rows of a wide step: what a running text may wait for, by what rows took in the one before. */
 static int most_wide_rows(const struct scheduler *s)
 {
-    int most = runner_chunk(s->runner);
+    int most = runner_chunk(s->runner), least = runner_device(s->runner)->equal_bits ? PAGE : 2 * PAGE;
     bool running = false;
     for (int i = 0; i < s->n_active; i++) running |= s->active[i]->state == REQUEST_DECODE;
     if (!running || s->row_seconds * most <= PAUSE_SECONDS) return most;
     int rows = (int)(PAUSE_SECONDS / s->row_seconds) / PAGE * PAGE;
-    return rows > PAGE ? rows : PAGE;
+    return rows > least ? rows : least < most ? least : most;
+}
+
+/* The prompt that is packed next: the oldest, then those that are done soonest. `packed` has a bit for each that was
+ * there before. NULL: none is left. */
+static struct request *next_prompt(const struct scheduler *s, uint64_t *packed)
+{
+    int best = -1, least = INT_MAX;
+    for (int i = 0; i < s->n_active; i++) {
+        const struct request *r = s->active[i];
+        if (r->state != REQUEST_PROMPT || r->waits || *packed >> i & 1) continue;
+        int left = *packed ? r->n_ids - seq_length(r->seq) : 0;
+        if (left < least) {
+            best = i;
+            least = left;
+        }
+    }
+    if (best < 0) return NULL;
+    *packed |= UINT64_C(1) << best;
+    return s->active[best];
+}
+
+struct starved {                    /* a request that the cache had no pages for */
+    struct request *request;        /* NULL: none */
+    luce_error why;
+};
+
+static void note_packed(struct request *r, luce_status st, const luce_error *err, struct starved *starved)
+{
+    if (st == LUCE_E_DEVMEM) *starved = (struct starved){ r, *err };
+    else if (st) request_fail(r, st, err);
 }
 
 /* Fills the step: running texts first, then prompts, oldest first, which leaves room for others. A
- * request that the cache has no pages for waits; if nobody can go on, the youngest of them fails and
- * makes room. */
-static void fill(struct scheduler *s, struct packed *p, enum step_class class)
+ * request that the cache has no pages for waits. */
+static void fill(struct scheduler *s, struct packed *p, enum step_class class, struct starved *starved)
 {
     int most = class == STEP_WIDE ? most_wide_rows(s) : NARROW_ROWS;
-    struct request *starved = NULL;
-    luce_error why = { 0 };
-    if (s->speculator && class == STEP_NARROW) draft(s);
-    for (int pass = 0; pass < 2; pass++) {
-        bool oldest = pass == 1;
-        for (int i = 0; i < s->n_active; i++) {
-            struct request *r = s->active[i];
-            if (r->state != (pass == 0 ? REQUEST_DECODE : REQUEST_PROMPT) || r->waits) continue;
-            luce_error err = { 0 };
-            int room = most - runner_step(s->runner)->head.n_rows;
-            if (oldest) room = share_of_oldest(s, class, room);
-            oldest = false;
-            bool tree = pass == 0 && s->speculator && class == STEP_NARROW;
-            luce_status st = tree ? pack_tree(s, p, r, room, &err) : pack(s, p, r, class, room, &err);
-            if (st == LUCE_E_DEVMEM) {
-                starved = r;
-                why = err;
-            } else if (st) {
-                request_fail(r, st, &err);
-            }
-        }
+    bool trees = s->speculator && class == STEP_NARROW;
+    if (trees) draft(s);
+    for (int i = 0; i < s->n_active; i++) {
+        struct request *r = s->active[i];
+        luce_error err = { 0 };
+        if (r->state != REQUEST_DECODE) continue;
+        int room = most - runner_step(s->runner)->head.n_rows;
+        luce_status st = trees ? pack_tree(s, p, r, room, &err) : pack(s, p, r, class, room, &err);
+        note_packed(r, st, &err, starved);
     }
-    if (p->n == 0 && starved) request_fail(starved, LUCE_E_DEVMEM, &why);
+    uint64_t packed = 0;
+    for (struct request *r; (r = next_prompt(s, &packed));) {
+        luce_error err = { 0 };
+        int room = most - runner_step(s->runner)->head.n_rows;
+        if ((packed & (packed - 1)) == 0) room = share_of_oldest(s, class, room);
+        note_packed(r, pack(s, p, r, class, room, &err), &err, starved);
+    }
+}
+
+/* Its rows can be computed again with the same bits, and nothing is told twice. */
+static bool can_restart(const struct scheduler *s, const struct request *r)
+{
+    if (r->asked->on_prompt || r->asked->embedding) return false;
+    return runner_device(s->runner)->equal_bits || r->n_ids == r->n_before + r->n_prompt;
+}
+
+/* Nobody can go on: the youngest that holds pages gives them up, and begins again when another one has left. One that
+ * needs more than there is, or that cannot begin again, fails. */
+static void make_room(struct scheduler *s, const struct starved *starved)
+{
+    struct request *youngest = NULL;
+    int holders = 0;
+    for (int i = 0; i < s->n_active; i++) {
+        struct request *r = s->active[i];
+        if (r->state == REQUEST_DONE || seq_length(r->seq) == 0) continue;
+        youngest = r;
+        holders++;
+    }
+    if (holders < 2 || !can_restart(s, youngest)) {
+        request_fail(youngest ? youngest : starved->request, LUCE_E_DEVMEM, &starved->why);
+        return;
+    }
+    seq_truncate(youngest->seq, 0);
+    youngest->state = REQUEST_PROMPT;
+    youngest->begun = false;
+    youngest->restarts = true;
+    youngest->waits_until = s->n_left + 1;
 }
 
 /* Chooses the next token of r by wanted row `out`, and lets r have it. */
@@ -407,7 +462,14 @@ luce_status scheduler_step(struct scheduler *s, luce_error *err)
     scheduler_share(s);
     enum step_class class = choose_class(s);
     runner_begin(s->runner, class);
-    fill(s, &p, class);
+    struct starved starved = { 0 };
+    fill(s, &p, class, &starved);
+    if (p.n == 0 && starved.request) {          /* those of the other class may have what they need */
+        class = class == STEP_WIDE ? STEP_NARROW : STEP_WIDE;
+        runner_begin(s->runner, class);
+        fill(s, &p, class, &starved);
+        if (p.n == 0) make_room(s, &starved);
+    }
     s->wide_last = class == STEP_WIDE;
     luce_error local = { 0 };
     double start = s->clock();

@@ -32,6 +32,7 @@ struct scheduler {
     double          usual_seconds;  /* of a narrow step that nothing disturbs */
     double          row_seconds;    /* of a row of the last wide step */
     double        (*clock)(void);   /* clock_seconds; tests write their own time */
+    uint64_t        n_left;         /* requests that have left */
     uint64_t        steps, prompt_rows;     /* prompt_rows: of prompts, as far as the cache did not have them */
 };
 

@@ -35,10 +35,11 @@ void scheduler_share(struct scheduler *s)
         struct request *r = s->active[i];
         if (r->begun) continue;
         bool may = !request_wants_all(r) && !r->asked->fresh;
-        r->waits = may && worth_waiting(s, r, i);
+        r->waits = (i > 0 && s->n_left < r->waits_until) || (may && worth_waiting(s, r, i));
         if (r->waits) continue;
         r->begun = true;
-        r->n_reused = may ? seq_claim(r->seq, r->ids, r->n_ids - 1) : seq_length(r->seq);
+        int reused = may ? seq_claim(r->seq, r->ids, r->n_ids - 1) : seq_length(r->seq);
+        if (!r->restarts) r->n_reused = reused;
         seq_turn(r->seq);
     }
 }

@@ -149,7 +149,7 @@ struct usage job_usage(const struct job *j)
         u.drafted += (int64_t)c->speculation.n_drafted;
         u.accepted += (int64_t)c->speculation.n_accepted;
         u.declined += (int64_t)c->speculation.n_declined;
-        if (i == 0) u.cached = (int64_t)c->n_reused;
+        if (i % (j->n_choices / j->ask.n_prompts) == 0) u.cached += (int64_t)c->n_reused;     /* once a prompt */
         if (c->prompt_seconds * 1e3 > u.prompt_ms) u.prompt_ms = c->prompt_seconds * 1e3;
         if (c->decode_seconds * 1e3 > u.decode_ms) u.decode_ms = c->decode_seconds * 1e3;
     }

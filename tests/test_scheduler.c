@@ -177,26 +177,72 @@ TEST(scheduler_running_texts_keep_half_of_their_speed_beside_a_long_prompt)
     rig_close(&g);
 }
 
-TEST(scheduler_a_full_cache_ends_the_youngest)
+/* Runs these requests to their ends. */
+static void run_all(struct rig *g, struct request *r, const luce_request *q, int n)
 {
-    struct rig g;
     luce_error err = { 0 };
-    luce_request q = { .tokens = prompt, .n_tokens = 12, .max_tokens = 100 };
-    /* Three pages of 64 for two texts of 112 positions. */
-    if (!rig_open(&g, &(struct load_params){ .context = 128, .n_slots = 2, .total_positions = 192, .chunk = 64 }))
-        return;
-    struct request r[2];
-    begin(&g, &r[0], &q);
-    begin(&g, &r[1], &q);
-    while (r[1].state != REQUEST_DONE) CHECK_OK(scheduler_step(&g.scheduler, &err), err);
-    seq_close(r[1].seq);
-    r[1].seq = NULL;
-    while (r[0].state != REQUEST_DONE) CHECK_OK(scheduler_step(&g.scheduler, &err), err);
-    CHECK(r[1].status == LUCE_OK || r[1].status == LUCE_E_DEVMEM);
-    CHECK(r[0].status == LUCE_OK && r[0].finish == LUCE_FINISH_LENGTH, "%s", r[0].error.text);
-    seq_close(r[0].seq);
-    request_drop(&r[0]);
-    request_drop(&r[1]);
+    for (int i = 0; i < n; i++) begin(g, &r[i], &q[i]);
+    for (int steps = 0; g->scheduler.n_active && steps < 5000; steps++) {
+        CHECK_OK(scheduler_step(&g->scheduler, &err), err);
+        for (int i = 0; i < n; i++)
+            if (r[i].state == REQUEST_DONE && r[i].seq) seq_close(r[i].seq), r[i].seq = NULL;
+    }
+    CHECK_EQ(g->scheduler.n_active, 0);
+}
+
+/* Each fits alone, no two do: they block each other in their prompts and in their texts, and all end as alone. */
+TEST(scheduler_texts_that_find_no_room_wait_and_end_as_alone)
+{
+    enum { N = 4, LONG = 150 };
+    static int32_t ids[N][LONG], want[N][256];
+    struct rig g;
+    struct request r[N];
+    luce_request q[N];
+    for (int i = 0; i < N; i++) {
+        for (int k = 0; k < LONG; k++) ids[i][k] = 5 + (int32_t)(test_random() % 80);
+        q[i] = (luce_request){ .tokens = ids[i], .n_tokens = i % 2 ? LONG : 12, .max_tokens = i % 2 ? 5 : 100 };
+        if (i > 1) q[i].sampling = (luce_sampling){ .temperature = 0.8f, .has_seed = true, .seed = (uint64_t)i };
+        if (!rig_open(&g, &(struct load_params){ .context = 192, .n_slots = 1, .chunk = 64 })) return;
+        run_all(&g, &r[i], &q[i], 1);
+        CHECK_EQ(r[i].status, LUCE_OK);
+        memcpy(want[i], r[i].ids, (size_t)r[i].n_ids * sizeof *want[i]);
+        request_drop(&r[i]);
+        rig_close(&g);
+    }
+    if (!rig_open(&g, &(struct load_params){ .context = 192, .n_slots = N, .total_positions = 192, .chunk = 64 })) return;
+    run_all(&g, r, q, N);
+    bool restarted = false;
+    for (int i = 0; i < N; i++) {
+        restarted = restarted || r[i].restarts;
+        CHECK(r[i].status == LUCE_OK && r[i].finish == LUCE_FINISH_LENGTH, "text %d: %s", i, r[i].error.text);
+        CHECK_EQ(r[i].n_ids, (int)(q[i].n_tokens + q[i].max_tokens));
+        CHECK(!memcmp(r[i].ids, want[i], (size_t)r[i].n_ids * sizeof *want[i]), "text %d is another one", i);
+        request_drop(&r[i]);
+    }
+    CHECK(restarted);
+    rig_close(&g);
+}
+
+/* Behind prompts that take many chunks, one of a few tokens gets its rows in the next step. */
+TEST(scheduler_a_short_prompt_does_not_wait_for_long_ones)
+{
+    enum { N = 4, LONG = 500 };
+    static int32_t ids[N][LONG];
+    struct rig g;
+    struct request r[N];
+    luce_request q[N];
+    luce_error err = { 0 };
+    if (!rig_open(&g, &(struct load_params){ .context = 512, .n_slots = N, .chunk = 64 })) return;
+    for (int i = 0; i < N; i++) {
+        for (int k = 0; k < LONG; k++) ids[i][k] = 5 + (int32_t)(test_random() % 80);
+        q[i] = (luce_request){ .tokens = ids[i], .n_tokens = i == N - 1 ? 10 : LONG, .max_tokens = 1 };
+        begin(&g, &r[i], &q[i]);
+    }
+    for (int steps = 0; steps < 2; steps++) CHECK_OK(scheduler_step(&g.scheduler, &err), err);
+    CHECK_EQ(r[N - 1].state, REQUEST_DONE);
+    CHECK(seq_length(r[0].seq) >= 64, "the oldest has %d positions", seq_length(r[0].seq));
+    while (g.scheduler.n_active) CHECK_OK(scheduler_step(&g.scheduler, &err), err);
+    for (int i = 0; i < N; i++) end(&r[i]);
     rig_close(&g);
 }
 
