@@ -77,7 +77,8 @@ struct form program_form(const struct gpu *g, const struct program *p, struct va
     const struct value *x = &p->tape->values[v.id];
     if (!v.id || !p->places[v.id].form) return f;
     int rows = p->plan->bucket.rows[x->shape.rows];
-    f.at = g->block + p->places[v.id].form_at;
+    /* As a number: while a program is laid out there is no block yet, and only whether there is a form counts. */
+    f.at = (void *)((uintptr_t)g->block + p->places[v.id].form_at);
     if (program_wide(p, x->shape.rows)) f.rows = (rows + WIDE_ROWS - 1) / WIDE_ROWS * WIDE_ROWS;
     else f.nt = rows <= 8 ? 1 : rows <= 16 ? 2 : rows <= 32 ? 4 : 8;
     int op = x->producer < 0 ? -1 : p->tape->calls[x->producer].op;
