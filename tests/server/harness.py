@@ -12,7 +12,7 @@ import time
 BUILD = os.environ.get("LUCE_BUILD", os.path.join(os.path.dirname(__file__), "..", "..", "build"))
 
 with open(os.path.join(BUILD, "CMakeCache.txt")) as cache:
-    SANITIZED = any(line.startswith("LUCE_SANITIZE:STRING=") and line.split("=", 1)[1].strip() for line in cache)
+    SANITIZED = any(line.startswith("LUCE_SANITIZE:") and line.split("=", 1)[1].strip() for line in cache)
 
 
 def pieces(*texts):
