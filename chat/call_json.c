@@ -139,7 +139,7 @@ static enum verdict object_step(struct reply *r, bool end)
             return V_DONE;
         }
         value_starts(r);
-        if (is_arguments(r)) buf_clear(&r->args);
+        if (is_arguments(r) && r->args.len) return V_BROKEN;        /* a second one: part of the first may be told */
         r->state = IN_VALUE;
         return V_DONE;
     case IN_VALUE: {
