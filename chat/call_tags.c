@@ -315,6 +315,7 @@ enum verdict read_tag_call(struct reply *r, bool end)
                 break;
             }
             int there = after_space(r, r->at, f->name_open, end, &after);
+            if (!*f->name_open && after == r->in.len && !end) there = -1;       /* more space may follow */
             v = there == 1 ? V_DONE : there < 0 ? V_MORE : V_BROKEN;
             if (there == 1) r->at = after, r->state = S_NAME;
             break;
