@@ -222,6 +222,7 @@ static int most_wide_rows(const struct scheduler *s)
  * there before. NULL: none is left. */
 static struct request *next_prompt(const struct scheduler *s, uint64_t *packed)
 {
+    _Static_assert(STEP_SEQS <= 64, "a bit for each");
     int best = -1, least = INT_MAX;
     for (int i = 0; i < s->n_active; i++) {
         const struct request *r = s->active[i];
@@ -248,8 +249,8 @@ static void note_packed(struct request *r, luce_status st, const luce_error *err
     else if (st) request_fail(r, st, err);
 }
 
-/* Fills the step: running texts first, then prompts, oldest first, which leaves room for others. A
- * request that the cache has no pages for waits. */
+/* Fills the step: running texts first, then prompts, the oldest first, which leaves room for others. A request
+ * that the cache has no pages for waits. */
 static void fill(struct scheduler *s, struct packed *p, enum step_class class, struct starved *starved)
 {
     int most = class == STEP_WIDE ? most_wide_rows(s) : NARROW_ROWS;

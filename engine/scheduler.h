@@ -1,7 +1,8 @@
 /* engine/scheduler.h - puts the rows of the active requests into steps, and hands out the tokens that
- * come of them. One step at a time: prompts in chunks, running texts together. While both wait, the
- * time is shared evenly between them, in pieces too short to be noticed, and a chunk between the oldest prompt
- * and short ones. Threads: one owner, the one of the runner. */
+ * come of them. One step at a time: prompts in chunks, running texts together. While both wait, running texts
+ * keep half of their speed, and a chunk is shared by the oldest prompt and those that are done soonest. Where the
+ * cache has no room, requests wait; where they block each other, the youngest begins again later.
+ * Threads: one owner, the one of the runner. */
 #ifndef LUCE_ENGINE_SCHEDULER_H
 #define LUCE_ENGINE_SCHEDULER_H
 

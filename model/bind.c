@@ -243,9 +243,8 @@ static luce_status note_unused(struct binder *b, luce_error *err)
 {
     struct map used = { 0 };
     char first[256] = "", block[32];        /* of a block behind the layers, which is a drafter's */
-    int n_layers = b->m->c.n_layers;
-    bool has_block = n_layers < MODEL_MAX_LAYERS && b->m->c.layer[n_layers].heads;
-    size_t prefix = (size_t)snprintf(block, sizeof block, "blk.%d.", n_layers);
+    bool has_block = decoder_has_block(&b->m->c);
+    size_t prefix = (size_t)snprintf(block, sizeof block, "blk.%d.", b->m->c.n_layers);
     size_t at = 0;
     bool ok = map_reserve(&used, (size_t)b->n + COUNT(other_tensors));
     for (int i = 0; ok && i < b->n; i++) ok = map_add(&used, str_of(b->wanted[i].name), 0, NULL) >= 0;

@@ -179,6 +179,11 @@ luce_status decoder_count(const struct model *m, const struct gguf *g, const cha
 /* The attributes that QKV and ATTN of this layer have. */
 struct rope_kv_attr decoder_rope_kv(const struct decoder *c, int layer);
 struct attn_attr decoder_attn(const struct decoder *c, int layer);
+/* The file declares a block behind its layers (model/mtp.h). */
+static inline bool decoder_has_block(const struct decoder *c)
+{
+    return c->n_layers < MODEL_MAX_LAYERS && c->layer[c->n_layers].heads;
+}
 /* Frequencies of this layer. */
 static inline const struct weight *decoder_freq(const struct decoder *c, int layer)
 {

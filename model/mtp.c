@@ -46,8 +46,7 @@ bool mtp_has(const struct model *target)
 {
     char name[96];
     snprintf(name, sizeof name, "blk.%d.%s", target->c.n_layers, binds[0].tensor);
-    bool declared = target->c.n_layers < MODEL_MAX_LAYERS && target->c.layer[target->c.n_layers].heads;
-    return declared && !target->synthetic && target->file && gguf_find(target->file, name);
+    return decoder_has_block(&target->c) && !target->synthetic && target->file && gguf_find(target->file, name);
 }
 
 /* Half `side` of the columns of a matrix, as one of its own. */

@@ -27,6 +27,17 @@ void case_add(struct case_list *l, const struct op_case *c)
     l->cases[l->n++] = *c;
 }
 
+void case_add_shapes(struct case_list *l, const struct op_case *shapes, size_t n,
+                     struct val (*record)(struct case_env *env, const struct op_case *c))
+{
+    for (size_t i = 0; i < n; i++) {
+        struct op_case c = shapes[i];
+        c.record = record;
+        c.label = c.tree ? "tree" : "";
+        case_add(l, &c);
+    }
+}
+
 void case_list_drop(struct case_list *l)
 {
     mem_free(l->cases);

@@ -33,6 +33,9 @@ struct case_list {
     bool failed;
 };
 void case_add(struct case_list *l, const struct op_case *c);
+/* The same for shapes that one function records; those with a tree are labelled so. */
+void case_add_shapes(struct case_list *l, const struct op_case *shapes, size_t n,
+                     struct val (*record)(struct case_env *env, const struct op_case *c));
 void case_list_drop(struct case_list *l);
 
 /* Numbers of rows that cases use; those above NARROW_ROWS are wide. */

@@ -108,12 +108,7 @@ static void cases(struct case_list *l)
         { .n_rows = 200, .p = { 2, 4, 16, 32, 4 }, .past = 65, .n_seqs = 3, .wide = 1 },
         { .n_rows = 2, .p = { 2, 4, 16, 32, 4 }, .past = 70, .n_seqs = 2, .wide = 1 },
     };
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        struct op_case c = shapes[i];
-        c.record = record_case;
-        c.label = c.tree ? "tree" : "";
-        case_add(l, &c);
-    }
+    case_add_shapes(l, shapes, sizeof shapes / sizeof *shapes, record_case);
 }
 
 static struct work work(const struct tape *t, const struct call *c, const struct step *s)

@@ -5,9 +5,11 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/hash.h"
 
 static struct test *tests, **last = &tests;
@@ -79,6 +81,17 @@ const char *scratch(const char *name)
     char *path = next_path();
     snprintf(path, 512, "%s/%s", scratch_dir, name);
     return path;
+}
+
+int test_shell(struct buf *out, const char *line)
+{
+    buf_clear(out);
+    FILE *f = popen(line, "r");
+    if (!f) return -1;
+    char part[4096];
+    for (size_t n; (n = fread(part, 1, sizeof part, f)) > 0;) buf_add(out, part, n);
+    int status = pclose(f);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
 uint64_t test_random(void)

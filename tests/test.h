@@ -31,6 +31,10 @@ const char *fixture(const char *name);
 const char *test_model(const char *name);
 /* A path in a fresh directory that is removed when the run ends; storage as fixture(). */
 const char *scratch(const char *name);
+struct buf;
+/* Runs a line of the shell and puts what it prints into *out, which is cleared first. Its exit status, 128 when a
+ * signal ended it, -1 when it did not start. */
+int test_shell(struct buf *out, const char *line);
 /* Random numbers for inputs: seeded per run (LUCE_TEST_SEED or the clock), the seed is printed when
  * a test fails. */
 uint64_t test_random(void);

@@ -1,7 +1,6 @@
 /* tests/test_demo.c - scripts/demo: the figures of a plain and a speculative run, and a comparison that can fail. */
 #define _GNU_SOURCE
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include "base/buf.h"
 #include "base/file.h"
@@ -15,14 +14,9 @@ static int demo(struct buf *out, const char *luce, const char *args)
     struct buf line = { 0 };
     buf_printf(&line, "%s/scripts/demo --luce %s --model %s --tokens 24 %s 2>&1", LUCE_SOURCE_DIR, luce, tiny_model(),
                args);
-    buf_clear(out);
-    FILE *f = popen(line.data, "r");
+    int code = test_shell(out, buf_text(&line));
     buf_drop(&line);
-    if (!f) return -1;
-    char part[4096];
-    for (size_t n; (n = fread(part, 1, sizeof part, f)) > 0;) buf_add(out, part, n);
-    int status = pclose(f);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+    return code;
 }
 
 /* A luce whose second answer of each pair is another one. */

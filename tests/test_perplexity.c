@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -67,14 +66,8 @@ static bool read_ids(struct gguf **g, struct model **m, const char *path, struct
 static int run(struct buf *out, const char *args)
 {
     char line[1200];
-    buf_clear(out);
     snprintf(line, sizeof line, "printf '%%s' '%s' | %s perplexity -m %s %s 2>&1", text, LUCE_PROGRAM, tiny_model(), args);
-    FILE *f = popen(line, "r");
-    if (!f) return -1;
-    char part[4096];
-    for (size_t n; (n = fread(part, 1, sizeof part, f)) > 0;) buf_add(out, part, n);
-    int status = pclose(f);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+    return test_shell(out, line);
 }
 
 static double field(const struct buf *out, const char *key)

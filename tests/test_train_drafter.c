@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include "base/buf.h"
 #include "base/file.h"
@@ -18,24 +17,13 @@
 
 enum { EMBD = 64, TAPS = 2, ANSWER = 40, PROMPTS = 12 };
 
-static int shell(struct buf *out, const char *line)
-{
-    buf_clear(out);
-    FILE *f = popen(line, "r");
-    if (!f) return -1;
-    char part[4096];
-    for (size_t n; (n = fread(part, 1, sizeof part, f)) > 0;) buf_add(out, part, n);
-    int status = pclose(f);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-}
-
 /* Runs "luce train-drafter MODEL ARGS" in the folder of the sources; both outputs together. */
 static int train(struct buf *out, const char *model, const char *python, const char *args)
 {
     struct buf line = { 0 };
     buf_printf(&line, "cd %s && %s train-drafter %s --python %s %s 2>&1", LUCE_SOURCE_DIR, LUCE_PROGRAM, model, python,
                args);
-    int code = shell(out, line.data);
+    int code = test_shell(out, line.data);
     buf_drop(&line);
     return code;
 }
@@ -293,7 +281,7 @@ static double evaluate(struct buf *out, const char *python, const char *folder)
 {
     char line[1600];
     snprintf(line, sizeof line, "%s %s/training/evaluate.py %s 2>&1", python, LUCE_SOURCE_DIR, folder);
-    CHECK_EQ(shell(out, line), 0);
+    CHECK_EQ(test_shell(out, line), 0);
     const char *at = strstr(buf_text(out), "\"tokens_per_step\": ");
     CHECK(at != NULL, "%s", buf_text(out));
     return at ? strtod(at + strlen("\"tokens_per_step\": "), NULL) : 0;
@@ -307,7 +295,7 @@ TEST(train_drafter_makes_a_drafter_that_is_right_more_often_than_an_untrained_on
     double length[2], said;
     if (!python) python = "python3";
     snprintf(line, sizeof line, "%s -c 'import torch' 2>&1", python);
-    if (shell(&out, line) != 0) {
+    if (test_shell(&out, line) != 0) {
         buf_drop(&out);
         SKIP("no PyTorch here; LUCE_PYTHON names a Python that has it");
     }
