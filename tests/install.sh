@@ -6,7 +6,8 @@ place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 make install PREFIX="$place" > "$place/log" 2>&1 || { cat "$place/log"; exit 1; }
 "$place/bin/luce" --version
-"$place/bin/luce_server" --help | grep -q "luce serve"
+"$place/bin/luce_server" --help > "$place/help" # whole: grep -q would close the pipe early
+grep -q "luce serve" "$place/help"
 export PKG_CONFIG_PATH="$place/lib/pkgconfig:$place/lib/$(cc -dumpmachine)/pkgconfig"
 cat > "$place/use.c" <<'END'
 #include <luce.h>
