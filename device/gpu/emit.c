@@ -421,11 +421,10 @@ static void emit_argmax(struct emitter *e)
     struct val y = e->c->out[0];
     struct argmax_args x = { .x = value_at(e, e->c->in[0]), .y = (int32_t *)(void *)value_at(e, y),
                              .host = e->p->places[y.id].host, .n_rows = rows_at(e, y),
-                             .cols = shape_of(e, e->c->in[0]).cols };
-    struct launch *l = push(e, 1);
+                             .cols = shape_of(e, e->c->in[0]).cols, .scratch = e->g->block + e->p->scratch_at };
+    struct launch *l = push(e, 2);
     if (!l) return;
-    launch_argmax(l, &x, bucket_rows(e, y));
-    done(e, 1);
+    done(e, launch_argmax(l, &x, bucket_rows(e, y)));
 }
 
 static void (*const emitters[OP_COUNT])(struct emitter *) = {
@@ -445,7 +444,9 @@ luce_status program_emit(struct gpu *g, struct program *p, bool all, struct laun
 {
     struct emitter e = { .g = g, .p = p, .all = all, .out = out, .index = -1, .err = err };
     out->n = 0;
-    struct begin_args b = { .host = g->host_step, .step = g->step, .tree = g->tree, .serial = g->serial };
+    const int *most = p->plan->bucket.rows;
+    struct begin_args b = { .host = g->host_step, .step = g->step, .tree = g->tree, .serial = g->serial,
+                            .bucket = { .rows = most[DOM_ROWS], .outs = most[DOM_OUT], .seqs = bucket_seqs(p) } };
     for (int k = 0; p->cache && k < p->cache->layout->n_kinds; k++) {
         b.table[k] = p->cache->table[k];
         b.max_pages[k] = p->cache->max_pages[k];
@@ -517,6 +518,9 @@ luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err)
         if (c->op == OP_MOE_DOWN)
             most(&scratch, sizeof(float) * (uint64_t)p->plan->bucket.rows[c->shape[0].rows] *
                                (uint64_t)((const struct moe_attr *)c->attr)->used * (uint64_t)c->shape[0].cols);
+        if (c->op == OP_ARGMAX)
+            most(&scratch, argmax_scratch(p->plan->bucket.rows[c->shape[0].rows],
+                                          p->tape->values[c->in[0].id].shape.cols));
         if (c->op == OP_DELTA) {
             struct delta_args x = delta_of(p, c);
             most(&scratch, sizeof(float) * delta_scratch(&x, p->plan->bucket.rows[DOM_ROWS], bucket_seqs(p)));

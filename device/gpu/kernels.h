@@ -66,6 +66,9 @@ struct begin_args {
     uint32_t *serial;           /* counts the steps; never 0 in a step */
     int32_t *table[KINDS];
     int32_t max_pages[KINDS], n_kinds, n_slots;
+    struct {
+        int32_t rows, outs, seqs;
+    } bucket;                   /* most that a step has */
 };
 void launch_begin(struct launch *l, const struct begin_args *a);
 
@@ -106,8 +109,11 @@ struct argmax_args {
     int32_t *y, *host;          /* host: pinned memory that also gets the result, or NULL */
     const int32_t *n_rows;
     int32_t cols;
+    void *scratch;              /* argmax_scratch bytes */
 };
-void launch_argmax(struct launch *l, const struct argmax_args *a, int rows);
+uint64_t argmax_scratch(int rows, int cols);
+/* Returns how many launches it filled: 2. */
+int launch_argmax(struct launch *l, const struct argmax_args *a, int rows);
 
 struct rope_kv_args {
     const float *x, *q_norm, *k_norm, *freq;
@@ -118,7 +124,7 @@ struct rope_kv_args {
     int32_t q_stride, sections[2];      /* of rope_kv_attr; q_stride is never 0 */
     float magnitude, eps;
 };
-/* Rows of the bucket, then one row of blocks a sequence for commits. */
+/* Rows of the bucket, then rows of blocks for the commits of at most `seqs` sequences. */
 void launch_rope_kv(struct launch *l, const struct rope_kv_args *a, int rows, int seqs);
 
 struct attn_args {

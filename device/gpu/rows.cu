@@ -1,7 +1,7 @@
 /* device/gpu/rows.cu - the ops that are about whole rows: begin of a step, EMBED, NORM, ADD, GATE, TAKE,
  * GATED, CONV, ARGMAX, and the conversion of a value into the activations of a product.
  * Traffic is some KB a row: a launch costs more than the bytes. One block a row; f32 throughout.
- * Sums: thread i takes pairs i, i + threads, ...; warps combine by butterfly, then in index order. The
+ * Sums: a thread takes its columns in ascending order; lanes combine by butterfly, and warps too. The
  * number of threads follows from the columns alone, so a row gives the same bits in any step.
  * What a kernel reads before it waits for its predecessor: weights, and the step. The kernel after begin
  * starts when begin has ended, and all others after that one, so the step is there. Every thread waits
@@ -18,37 +18,73 @@ static int threads_for(int cols)
     return t;
 }
 
-__device__ inline void copy_words(void *to, const void *from, uint64_t bytes)
+/* ---- begin: one block -------------------------------------------------------------------------------- */
+/* Every part of a step is 8-byte aligned. Byte of word i of the parts in use: so many sequences, outs, ... */
+struct extent {
+    int seqs, outs, edits, ctx, rows;
+};
+__device__ inline uint32_t word_at(int i, const extent &e)
 {
-    const uint64_t *f = (const uint64_t *)from;         /* every part of a step is 8-byte aligned */
-    uint64_t *t = (uint64_t *)to;
-    for (uint64_t i = threadIdx.x; i < bytes / 8; i += blockDim.x) t[i] = f[i];
+    enum { SEQ = sizeof(step_seq) / 8, CTX = sizeof(step_ctx) / 8, EDIT = sizeof(step_edit) / 8 };
+    if (i < e.seqs * SEQ) return offsetof(step, seq) + 8 * i;
+    i -= e.seqs * SEQ;
+    if (i < e.outs) return offsetof(step, out) + 8 * i;
+    i -= e.outs;
+    if (i < e.edits * EDIT) return offsetof(step, edit) + 8 * i;
+    i -= e.edits * EDIT;
+    return i < e.ctx * CTX ? offsetof(step, ctx) + 8 * i : offsetof(step, row) + 8 * (i - e.ctx * CTX);
+}
+__device__ inline int words_of(const extent &e)
+{
+    return (e.seqs * (int)sizeof(step_seq) + e.outs * (int)sizeof(step_out) + e.edits * (int)sizeof(step_edit) +
+            e.ctx * (int)sizeof(step_ctx) + e.rows * (int)sizeof(step_row)) / 8;
+}
+/* Host memory answers after a microsecond or more: all loads of a thread are on their way at once. */
+enum { BEGIN_THREADS = 512, BEGIN_LOADS = 4 };
+__device__ inline void copy_step(const begin_args &a, const extent &e)
+{
+    const int n = words_of(e);
+#pragma unroll 1
+    for (int i0 = threadIdx.x; i0 < n; i0 += BEGIN_THREADS * BEGIN_LOADS) {
+        uint64_t word[BEGIN_LOADS];
+#pragma unroll
+        for (int j = 0; j < BEGIN_LOADS; j++) {
+            const int i = i0 + j * BEGIN_THREADS;
+            word[j] = i < n ? *(const uint64_t *)((const uint8_t *)a.host + word_at(i, e)) : 0;
+        }
+#pragma unroll
+        for (int j = 0; j < BEGIN_LOADS; j++) {
+            const int i = i0 + j * BEGIN_THREADS;
+            if (i < n) *(uint64_t *)((uint8_t *)a.step + word_at(i, e)) = word[j];
+        }
+    }
 }
 
-/* One block. Edits of one slot are applied in order by one thread. */
-__global__ void begin_kernel(begin_args a)
+/* What a narrow bucket can hold comes in one go, before it is known how much of it is in use; the rest after
+ * the head. Edits of one slot are applied in order by one thread. */
+__global__ void __launch_bounds__(BEGIN_THREADS) begin_kernel(begin_args a)
 {
     __shared__ step_head head;
     if (threadIdx.x < sizeof(step_head) / 4) ((int32_t *)&head)[threadIdx.x] =
         ((const int32_t *)&a.host->head)[threadIdx.x];
     wait_predecessor();
+    const bool guess = a.bucket.rows <= NARROW_ROWS;
+    if (guess) copy_step(a, { a.bucket.seqs, a.bucket.outs, 0, 0, a.bucket.rows });
     __syncthreads();
-    copy_words(&a.step->head, &head, sizeof head);
-    copy_words(a.step->seq, a.host->seq, head.n_seqs * sizeof(step_seq));
-    copy_words(a.step->out, a.host->out, head.n_out * sizeof(step_out));
-    copy_words(a.step->edit, a.host->edit, head.n_edits * sizeof(step_edit));
-    copy_words(a.step->ctx, a.host->ctx, head.n_ctx * sizeof(step_ctx));
-    copy_words(a.step->row, a.host->row, head.n_rows * sizeof(step_row));
+    if (threadIdx.x < sizeof(step_head) / 4) ((int32_t *)&a.step->head)[threadIdx.x] =
+        ((const int32_t *)&head)[threadIdx.x];
+    if (guess) copy_step(a, { 0, 0, head.n_edits, head.n_ctx, 0 });
+    else copy_step(a, { head.n_seqs, head.n_out, head.n_edits, head.n_ctx, head.n_rows });
     __syncthreads();
     for (int i = 0; i < head.n_edits; i++) {
         const step_edit &e = a.step->edit[i];
-        if ((e.slot * KINDS + e.kind) % (int)blockDim.x != (int)threadIdx.x) continue;
+        if ((e.slot * KINDS + e.kind) % BEGIN_THREADS != (int)threadIdx.x) continue;
         if (e.kind < a.n_kinds && e.slot < a.n_slots && e.at >= 0 && e.at < a.max_pages[e.kind])
             a.table[e.kind][(int64_t)e.slot * a.max_pages[e.kind] + e.at] = e.page;
     }
     /* Tags hold 22 bits of it: 0 and the numbers that look like it are left out. */
     if (threadIdx.x == 0) *a.serial = (*a.serial + 1) % (1u << 22) ? *a.serial + 1 : 1;
-    for (int s = threadIdx.x; s < head.n_seqs; s += blockDim.x) {
+    for (int s = threadIdx.x; s < head.n_seqs; s += BEGIN_THREADS) {
         const step_seq &q = a.step->seq[s];
         int tree = 0;
         for (int j = 0; !head.wide && j < q.n_rows; j++)
@@ -58,7 +94,7 @@ __global__ void begin_kernel(begin_args a)
 }
 void launch_begin(launch *l, const begin_args *a)
 {
-    fill_launch(l, begin_kernel, dim3(1), 512, 0, *a);
+    fill_launch(l, begin_kernel, dim3(1), BEGIN_THREADS, 0, *a);
     l->overlap = false;
 }
 
@@ -104,63 +140,76 @@ __device__ inline int padded(const form &f, int cols)
     return f.at ? (cols + 63) / 64 * 64 : cols;
 }
 
-/* A thread's first pairs of the weights are loaded before the wait; those of the row stay in registers. */
-enum { NORM_PAIRS = 2 };
-template <bool EVEN> __global__ void __launch_bounds__(ROW_THREADS) norm_kernel(norm_args a)
+/* ---- NORM: thread i takes columns 4 i .. 4 i + 3, then those 4 threads further, ... ------------------------ */
+enum { NORM_THREADS = 512, NORM_QUADS = 3 };   /* quads of a thread that stay in registers */
+template <bool QUADS> __device__ inline float4 quad_at(const float *x, int k, int cols)
 {
-    __shared__ float shared[WARP];
+    if (QUADS) return k < cols ? *(const float4 *)(x + k) : make_float4(0, 0, 0, 0);
+    return make_float4(k < cols ? x[k] : 0.0f, k + 1 < cols ? x[k + 1] : 0.0f, k + 2 < cols ? x[k + 2] : 0.0f,
+                       k + 3 < cols ? x[k + 3] : 0.0f);
+}
+__device__ inline float square_sum(float4 v, float sum)
+{
+    return __fmaf_rn(v.w, v.w, __fmaf_rn(v.z, v.z, __fmaf_rn(v.y, v.y, __fmaf_rn(v.x, v.x, sum))));
+}
+template <bool QUADS>
+__device__ inline void put_normed(const norm_args &a, int row, int k, float4 v, float4 w, float scale)
+{
+    const uint64_t at = (uint64_t)row * a.cols + k;
+    float4 out = make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w);
+    if (a.residual) {
+        const float4 r = quad_at<QUADS>(a.residual + (uint64_t)row * a.cols, k, a.cols);
+        out.x += r.x, out.y += r.y, out.z += r.z, out.w += r.w;
+    }
+    if (a.y && k < a.cols) {
+        if (QUADS) *(float4 *)(a.y + at) = out;
+        else {
+            a.y[at] = out.x;
+            if (k + 1 < a.cols) a.y[at + 1] = out.y;
+            if (k + 2 < a.cols) a.y[at + 2] = out.z;
+            if (k + 3 < a.cols) a.y[at + 3] = out.w;
+        }
+    }
+    if (!a.form.at) return;
+    form_put2(a.form, row, k, out.x, out.y);
+    form_put2(a.form, row, k + 2, out.z, out.w);
+}
+template <bool QUADS> __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(norm_args a)
+{
+    __shared__ float shared[NORM_THREADS / WARP];
     launch_dependents();
-    const int row = blockIdx.x, cols = a.cols, step = 2 * (int)blockDim.x, k0 = 2 * (int)threadIdx.x;
+    const int row = blockIdx.x, cols = a.cols, step = 4 * (int)blockDim.x, k0 = 4 * (int)threadIdx.x;
     if (row >= *a.n_rows) return wait_predecessor();
-    const float *x = a.x + (uint64_t)row * cols, *r = a.residual ? a.residual + (uint64_t)row * cols : nullptr;
-    float *y = a.y ? a.y + (uint64_t)row * cols : nullptr;
-    auto pair = [&](const float *from, int k) {
-        if (k >= cols) return make_float2(0, 0);
-        return EVEN ? *(const float2 *)(from + k) : make_float2(from[k], k + 1 < cols ? from[k + 1] : 0.0f);
-    };
-    float2 w[NORM_PAIRS], v[NORM_PAIRS];
+    const float *x = a.x + (uint64_t)row * cols;
+    float4 w[NORM_QUADS], v[NORM_QUADS];
 #pragma unroll
-    for (int i = 0; i < NORM_PAIRS; i++) w[i] = pair(a.w, k0 + i * step);
+    for (int i = 0; i < NORM_QUADS; i++) w[i] = quad_at<QUADS>(a.w, k0 + i * step, cols);
     wait_predecessor();
 #pragma unroll
-    for (int i = 0; i < NORM_PAIRS; i++) v[i] = pair(x, k0 + i * step);
+    for (int i = 0; i < NORM_QUADS; i++) v[i] = quad_at<QUADS>(x, k0 + i * step, cols);
     float sum = 0;
 #pragma unroll
-    for (int i = 0; i < NORM_PAIRS; i++) sum += v[i].x * v[i].x, sum += v[i].y * v[i].y;
-#pragma unroll 2
-    for (int k = k0 + NORM_PAIRS * step; k < cols; k += step) {
-        const float2 far = pair(x, k);
-        sum += far.x * far.x, sum += far.y * far.y;
-    }
-    sum = warp_sum(sum);
-    if (threadIdx.x % WARP == 0) shared[threadIdx.x / WARP] = sum;
-    __syncthreads();
-    float total = 0;
-#pragma unroll 4
-    for (int i = 0; i < (int)blockDim.x / WARP; i++) total += shared[i];
-    const float scale = 1.0f / sqrtf(total / cols + a.eps);
+    for (int i = 0; i < NORM_QUADS; i++) sum = square_sum(v[i], sum);
 #pragma unroll 1
-    for (int i = 0, k = k0; k < padded(a.form, cols); i++, k += step) {
-        const float2 x2 = i == 0 ? v[0] : i == 1 ? v[1] : pair(x, k), w2 =
-            i == 0 ? w[0] : i == 1 ? w[1] : pair(a.w, k);
-        float2 out = make_float2(x2.x * scale * w2.x, x2.y * scale * w2.y);
-        if (r) {
-            const float2 add = pair(r, k);
-            out.x += add.x, out.y += add.y;
-        }
-        if (y && k < cols) {
-            if (EVEN) *(float2 *)(y + k) = out;
-            else {
-                y[k] = out.x;
-                if (k + 1 < cols) y[k + 1] = out.y;
-            }
-        }
-        if (a.form.at) form_put2(a.form, row, k, out.x, out.y);
-    }
+    for (int k = k0 + NORM_QUADS * step; k < cols; k += step) sum = square_sum(quad_at<QUADS>(x, k, cols), sum);
+    sum = warp_sum(sum);
+    const int warps = (int)blockDim.x / WARP, lane = threadIdx.x % WARP;
+    if (lane == 0) shared[threadIdx.x / WARP] = sum;
+    __syncthreads();
+    const float total = warp_sum(lane < warps ? shared[lane] : 0.0f), scale = 1.0f / sqrtf(total / cols + a.eps);
+    const int end = padded(a.form, cols);
+#pragma unroll
+    for (int i = 0; i < NORM_QUADS; i++)
+        if (k0 + i * step < end) put_normed<QUADS>(a, row, k0 + i * step, v[i], w[i], scale);
+#pragma unroll 1
+    for (int k = k0 + NORM_QUADS * step; k < end; k += step)
+        put_normed<QUADS>(a, row, k, quad_at<QUADS>(x, k, cols), quad_at<QUADS>(a.w, k, cols), scale);
 }
 void launch_norm(launch *l, const norm_args *a, int rows)
 {
-    fill_launch(l, a->cols % 2 ? norm_kernel<false> : norm_kernel<true>, dim3(rows), threads_for(a->cols), 0, *a);
+    int threads = 2 * WARP;
+    while (threads < NORM_THREADS && 4 * threads < a->cols) threads *= 2;
+    fill_launch(l, a->cols % 4 ? norm_kernel<false> : norm_kernel<true>, dim3(rows), threads, 0, *a);
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) map_kernel(map_args a)
@@ -262,7 +311,7 @@ void launch_mix(launch *l, const mix_args *a, int rows)
     fill_launch(l, mix_kernel, dim3(rows), threads_for(a->cols), 0, *a);
 }
 
-/* ---- ARGMAX: one block a row ----------------------------------------------------------------------- */
+/* ---- ARGMAX: a block a row and 4096 columns, then a warp a row for the best of these ----------------------- */
 struct best {
     float value;
     int32_t index;              /* -1: NaN was met */
@@ -273,31 +322,64 @@ __device__ inline best better(best a, best b)
     if (b.value > a.value || (b.value == a.value && b.index < a.index)) return b;
     return a;
 }
-__global__ void __launch_bounds__(ROW_THREADS) argmax_kernel(argmax_args a)
+__device__ inline best best_of_warp(best mine)
 {
-    __shared__ best shared[WARP];
-    launch_dependents();
-    const int row = blockIdx.x;
-    if (row >= *a.n_rows) return wait_predecessor();
-    wait_predecessor();
-    const float *x = a.x + (uint64_t)row * a.cols;
-    best mine = { -INFINITY, INT32_MAX };
-#pragma unroll 8
-    for (int i = threadIdx.x; i < a.cols; i += blockDim.x) {
-        float v = x[i];
-        mine = better(mine, best{ v, isnan(v) ? -1 : i });
-    }
-    for (int i = 16; i; i /= 2)
+    for (int i = WARP / 2; i; i /= 2)
         mine = better(mine, best{ __shfl_xor_sync(0xffffffffu, mine.value, i),
                                  __shfl_xor_sync(0xffffffffu, mine.index, i) });
+    return mine;
+}
+enum { ARGMAX_THREADS = 256, ARGMAX_LOADS = 16, ARGMAX_COLS = ARGMAX_THREADS * ARGMAX_LOADS };
+static int argmax_blocks(int cols)
+{
+    return (cols + ARGMAX_COLS - 1) / ARGMAX_COLS;
+}
+uint64_t argmax_scratch(int rows, int cols)
+{
+    return (uint64_t)rows * argmax_blocks(cols) * sizeof(best);
+}
+__global__ void __launch_bounds__(ARGMAX_THREADS) argmax_kernel(argmax_args a)
+{
+    __shared__ best shared[ARGMAX_THREADS / WARP];
+    launch_dependents();
+    const int row = blockIdx.y, first = blockIdx.x * ARGMAX_COLS + threadIdx.x;
+    wait_predecessor();
+    if (row >= *a.n_rows) return;
+    const float *x = a.x + (uint64_t)row * a.cols;
+    float v[ARGMAX_LOADS];
+#pragma unroll
+    for (int i = 0; i < ARGMAX_LOADS; i++)
+        v[i] = first + i * ARGMAX_THREADS < a.cols ? x[first + i * ARGMAX_THREADS] : -INFINITY;
+    best mine = { -INFINITY, INT32_MAX };
+#pragma unroll
+    for (int i = 0; i < ARGMAX_LOADS; i++) {
+        const int at = first + i * ARGMAX_THREADS;
+        if (at < a.cols) mine = better(mine, best{ v[i], isnan(v[i]) ? -1 : at });
+    }
+    mine = best_of_warp(mine);
     if (threadIdx.x % WARP == 0) shared[threadIdx.x / WARP] = mine;
     __syncthreads();
     if (threadIdx.x) return;
-    for (int i = 1; i < (int)blockDim.x / WARP; i++) mine = better(mine, shared[i]);
+#pragma unroll
+    for (int i = 1; i < ARGMAX_THREADS / WARP; i++) mine = better(mine, shared[i]);
+    ((best *)a.scratch)[(uint64_t)row * gridDim.x + blockIdx.x] = mine;
+}
+__global__ void __launch_bounds__(WARP) best_kernel(argmax_args a)
+{
+    launch_dependents();
+    const int row = blockIdx.x, n = (a.cols + ARGMAX_COLS - 1) / ARGMAX_COLS;
+    wait_predecessor();
+    if (row >= *a.n_rows) return;
+    best mine = { -INFINITY, INT32_MAX };
+    for (int i = threadIdx.x; i < n; i += WARP) mine = better(mine, ((const best *)a.scratch)[(uint64_t)row * n + i]);
+    mine = best_of_warp(mine);
+    if (threadIdx.x) return;
     a.y[row] = mine.index;
     if (a.host) a.host[row] = mine.index;
 }
-void launch_argmax(launch *l, const argmax_args *a, int rows)
+int launch_argmax(launch *l, const argmax_args *a, int rows)
 {
-    fill_launch(l, argmax_kernel, dim3(rows), threads_for(a->cols), 0, *a);
+    fill_launch(l, argmax_kernel, dim3(argmax_blocks(a->cols), rows), ARGMAX_THREADS, 0, *a);
+    fill_launch(l + 1, best_kernel, dim3(rows), WARP, 0, *a);
+    return 2;
 }
