@@ -33,13 +33,13 @@ template <class F> static void prepare_format()
 template <class F, int NT> static void launch_width(launch *l, const linear_args &a, int epilogue, int n_units)
 {
     typedef linear_shape<F, NT> shape;
-    const int chunks = shape::PANEL < a.n_chunks ? (int)shape::PANEL : a.n_chunks, units = a.n_chunks * a.n_strips;
+    const int chunks = shape::PANEL < a.n_chunks ? (int)shape::PANEL : a.n_chunks;
     size_t bytes = shape::FIXED + (size_t)chunks * NT * X_CHUNK;
     if (bytes > shape::LIMIT) bytes = shape::LIMIT;
     void (*kernel)(linear_args) = epilogue == PRODUCT_STORE ? linear_narrow<F, NT, EPI_STORE>
                                 : epilogue == PRODUCT_SILU  ? linear_narrow<F, NT, EPI_GLU_SILU>
                                                             : linear_narrow<F, NT, EPI_GLU_GELU>;
-    fill_launch(l, kernel, dim3(n_units < units ? n_units : units), shape::THREADS, bytes, a);
+    fill_launch(l, kernel, dim3(product_blocks(a.n_strips, a.n_chunks, F::KWARPS, n_units)), shape::THREADS, bytes, a);
 }
 template <class F> static void launch_format(launch *l, const product *p, int n_units)
 {

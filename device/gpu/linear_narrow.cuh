@@ -75,6 +75,16 @@ __host__ __device__ inline int unit_block(int u, int n, int units)
     return (int)((((int64_t)u + 1) * n - 1) / units);
 }
 
+/* Blocks for a matrix: every multiprocessor, but a strip by no more than SHARES blocks, since one of them sums the
+ * parts of all, and each with work for all its warps. */
+enum { SHARES = 16 };
+__host__ __device__ inline int product_blocks(int n_strips, int n_chunks, int k_warps, int n_units)
+{
+    const int each = n_chunks / k_warps < SHARES ? n_chunks / k_warps : SHARES;
+    const int most = n_strips * (each > 1 ? each : 1);
+    return n_units < most ? n_units : most;
+}
+
 /* Shared memory of a launch: table, rings, reduction, activations (panel). */
 template <class F, int NT> struct linear_shape {
     enum {
@@ -156,7 +166,7 @@ template <class F, int NT>
 __device__ inline void sum_blocks(const linear_args &a, int strip, int b0, int b1, float v[2][NT * 4 / F::KWARPS],
                                   int rw, int kw, int lane)
 {
-    enum { MINE = NT * 4 / F::KWARPS };
+    enum { MINE = NT * 4 / F::KWARPS, BATCH = MINE < 8 ? 8 / MINE : 1 };
     const uint64_t each = (uint64_t)a.n_strips * ROW_WARPS * 2 * NT * 4 * WARP;
     uint64_t *part = a.parts + ((uint64_t)strip * ROW_WARPS + rw) * 2 * NT * 4 * WARP + lane;
     const uint32_t tag = *a.serial * CALLS_MAX + a.call;
@@ -168,26 +178,33 @@ __device__ inline void sum_blocks(const linear_args &a, int strip, int b0, int b
                 put_tagged(part + (blockIdx.x - b0) * each + (i * NT * 4 + m * F::KWARPS + kw) * WARP, v[i][m], tag);
         return;
     }
-    for (int q = 1; q <= b1 - b0; q++) {
-        uint64_t got[2][MINE];                  /* all at once: one round trip, not one each */
+    for (int q0 = 1; q0 <= b1 - b0; q0 += BATCH) {
+        uint64_t got[BATCH][2][MINE];           /* all at once: one round trip, not one each */
         bool all;
         do {
             all = true;
 #pragma unroll
-            for (int i = 0; i < 2; i++)
+            for (int q = 0; q < BATCH; q++)
 #pragma unroll
-                for (int m = 0; m < MINE; m++)
-                    got[i][m] = get_relaxed(part + q * each + (i * NT * 4 + m * F::KWARPS + kw) * WARP);
+                for (int i = 0; i < 2; i++)
 #pragma unroll
-            for (int i = 0; i < 2; i++)
+                    for (int m = 0; m < MINE; m++)
+                        got[q][i][m] = q0 + q > b1 - b0 ? (uint64_t)tag << 32
+                            : get_relaxed(part + (q0 + q) * each + (i * NT * 4 + m * F::KWARPS + kw) * WARP);
 #pragma unroll
-                for (int m = 0; m < MINE; m++) all &= (uint32_t)(got[i][m] >> 32) == tag;
+            for (int q = 0; q < BATCH; q++)
+#pragma unroll
+                for (int i = 0; i < 2; i++)
+#pragma unroll
+                    for (int m = 0; m < MINE; m++) all &= (uint32_t)(got[q][i][m] >> 32) == tag;
             if (!all) spin_pause();
         } while (!all);
 #pragma unroll
-        for (int i = 0; i < 2; i++)
+        for (int q = 0; q < BATCH; q++)
 #pragma unroll
-            for (int m = 0; m < MINE; m++) v[i][m] += __uint_as_float((uint32_t)got[i][m]);
+            for (int i = 0; i < 2; i++)
+#pragma unroll
+                for (int m = 0; m < MINE; m++) v[i][m] += __uint_as_float((uint32_t)got[q][i][m]);
     }
 }
 
