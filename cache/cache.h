@@ -67,7 +67,7 @@ void seq_close(struct seq *s);                  /* releases pages and slot; NULL
 int seq_claim(struct seq *s, const int32_t *ids, int n);
 /* A turn ends here: it will be resumed, so what that needs is evicted last. */
 void seq_turn(struct seq *s);
-/* What only this sequence has leaves the cache with it (true), or stays. */
+/* What this sequence computes from here on is for no other one, neither while it runs nor later (true), or is. */
 void seq_forget(struct seq *s, bool forget);
 /* Forgets the positions that no other sequence had, and does not keep their pages (a text that may be wrong). */
 void seq_discard(struct seq *s);

@@ -39,7 +39,7 @@ struct seq {
     struct cache *cache;
     int      slot;
     int32_t  node;              /* of its last full page that the tree has; -1: none */
-    bool     forget;            /* the nodes that it made go with it */
+    bool     forget;            /* its pages do not enter the tree */
     int      found;             /* nodes of its path that others made */
     int      prompt_end;        /* a checkpoint is to stay there: the next turn may change what follows */
     int      branch, wanted;    /* a checkpoint is wanted there: it left a known text; others will claim it */

@@ -217,7 +217,7 @@ void prefix_enter(struct seq *s)
     struct cache *c = s->cache;
     int exact = seq_in_pages(s);
     if (!cache_takes_narrow(c) && s->wide < exact) exact = s->wide;
-    if (s->origin) return;
+    if (s->origin || s->forget) return;
     for (int depth; depth = prefix_depth(s), (depth + 1) * PAGE <= exact;) {
         const int32_t *tokens = c->ids[s->slot] + (size_t)depth * PAGE;
         int32_t at = child_of(&c->prefix, s->node, tokens);

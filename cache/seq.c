@@ -75,7 +75,7 @@ luce_status seq_open(struct seq **out, struct cache *c, luce_error *err)
 void seq_close(struct seq *s)
 {
     if (!s) return;
-    if (s->forget || s->cache->config.reuse == LUCE_REUSE_OFF) seq_discard(s);
+    if (s->cache->config.reuse == LUCE_REUSE_OFF) seq_discard(s);
     checkpoint_forget(s);
     prefix_leave(s, 0);
     release_all(s);

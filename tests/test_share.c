@@ -97,3 +97,31 @@ TEST(share_one_that_leaves_while_others_wait_for_its_prompt)
         luce_model_close(m);
     }
 }
+
+/* The fresh one runs all the while; the one that comes when its neighbour has ended finds nothing of it. */
+TEST(share_one_that_wants_no_cache_is_not_shared_while_it_runs)
+{
+    struct party p = { .steps = 0 };
+    luce_result got[4];
+    luce_error err = { 0 };
+    luce_model *m = open_tiny(2, 64);
+    if (!m) return;
+    make(&p, m, TOKENS);
+    memcpy(p.tokens[1], p.tokens[2], sizeof p.tokens[1]);
+    p.tokens[1][0] = p.tokens[0][0] ? 0 : 1;
+    static const struct { bool fresh; int max_tokens, reused; } asks[] = {
+        { true, 100, 0 }, { false, 2, 0 }, { false, 2, 0 }, { true, 2, 0 } };
+    for (int i = 0; i < 4; i++) {
+        p.q[i].fresh = asks[i].fresh;
+        p.q[i].max_tokens = asks[i].max_tokens;
+        p.q[i].sampling = (luce_sampling){ 0 };
+    }
+    CHECK_OK(luce_generate_batch(m, p.q, 4, got, &err), err);
+    for (int i = 0; i < 4; i++) {
+        CHECK(!got[i].status, "%s", got[i].error.text);
+        CHECK_EQ((int)got[i].n_reused, asks[i].reused);
+        CHECK(i < 2 || !memcmp(got[i].tokens, got[0].tokens, 2 * sizeof *got[i].tokens), "request %d", i);
+    }
+    for (int i = 0; i < 4; i++) luce_result_drop(&got[i]);
+    luce_model_close(m);
+}
