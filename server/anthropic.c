@@ -331,4 +331,5 @@ const struct wire wire_messages = {
     .name = "messages", .id_prefix = "msg_", .call_prefix = "toolu_", .begin = begin, .open_item = open_item,
     .add = add, .close_item = close_item, .end_choice = end_choice, .end = end, .broken = broken,
     .keep_alive = "event: ping\ndata: {\"type\":\"ping\"}\n\n", .whole = whole, .error = error,
+    .prompt = "messages",
 };

@@ -243,9 +243,10 @@ static bool read_draft(struct ask *a, struct refusal *why)
 static bool check_constraints(struct ask *a, struct refusal *why)
 {
     static const char *const grammars[] = { "grammar", "guided_regex", "guided_json", "guided_grammar" };
-    const json_t *places[] = { json_object_get(a->body, "response_format"),
-                               json_object_get(json_object_get(a->body, "text"), "format"),
-                               json_object_get(json_object_get(a->body, "output_config"), "format") };
+    const struct { const char *name; const json_t *format; } places[] = {
+        { "response_format", json_object_get(a->body, "response_format") },
+        { "text.format", json_object_get(json_object_get(a->body, "text"), "format") },
+        { "output_config.format", json_object_get(json_object_get(a->body, "output_config"), "format") } };
     for (size_t i = 0; i < COUNT(grammars); i++) {
         const json_t *v = json_object_get(a->body, grammars[i]);
         if (v && !json_is_null(v))
@@ -254,10 +255,10 @@ static bool check_constraints(struct ask *a, struct refusal *why)
                           grammars[i]);
     }
     for (size_t i = 0; i < COUNT(places); i++) {
-        const char *type = field_text(places[i], "type");
+        const char *type = field_text(places[i].format, "type");
         if (type && strcmp(type, "text"))
-            return refuse(why, 400, "unsupported", "response_format", "response_format '%.40s': this server cannot "
-                          "constrain its output; ask for JSON in the prompt, or use type 'text'", type);
+            return refuse(why, 400, "unsupported", places[i].name, "%s '%.40s': this server cannot constrain its "
+                          "output; ask for JSON in the prompt, or use type 'text'", places[i].name, type);
     }
     const json_t *choice = json_object_get(a->body, "tool_choice");
     const char *word = json_is_string(choice) ? json_string_value(choice) : field_text(choice, "type");
@@ -271,6 +272,7 @@ static bool check_constraints(struct ask *a, struct refusal *why)
                   "'auto' or 'none'", word);
 }
 
+enum { MOST_TOKENS = INT64_C(1) << 53 };        /* a cap is cut to what the context leaves */
 bool ask_common(struct ask *a, const struct server *s, struct refusal *why)
 {
     static const char *const limits[] = { "max_tokens", "max_output_tokens", "max_completion_tokens" };
@@ -280,7 +282,7 @@ bool ask_common(struct ask *a, const struct server *s, struct refusal *why)
     a->include_usage = s->params->stream_usage;
     for (int i = 2; i >= 0; i--) {              /* the first in the list that is there */
         const json_t *v = json_object_get(b, limits[i]);
-        if (v && !json_is_null(v) && !field_int(b, limits[i], a->prompt_only ? 0 : 1, INT32_MAX, &one, why))
+        if (v && !json_is_null(v) && !field_int(b, limits[i], a->prompt_only ? 0 : 1, MOST_TOKENS, &one, why))
             return false;
     }
     a->max_tokens = one ? one : s->params->max_tokens;

@@ -41,38 +41,3 @@ int auth_check(const struct http_params *p, struct MHD_Connection *m, const char
     *trusted = p->n_keys ? has_key : is_local(m);
     return p->n_keys == 0 || has_key || !strcmp(path, "/health") ? 0 : 401;
 }
-
-struct framing {                    /* what a head says of the body */
-    const char *length;
-    bool two_lengths, encoded, unknown;
-    bool chunked;
-};
-
-static enum MHD_Result look_at_field(void *context, enum MHD_ValueKind kind, const char *key, const char *value)
-{
-    struct framing *f = context;
-    (void)kind;
-    if (!value) value = "";
-    if (!strcasecmp(key, "Content-Length")) {
-        f->two_lengths |= f->length && strcmp(f->length, value);
-        f->length = value;
-    } else if (!strcasecmp(key, "Transfer-Encoding")) {
-        f->unknown |= f->chunked || strcasecmp(value, "chunked") != 0;
-        f->chunked = true;
-    } else if (!strcasecmp(key, "Content-Encoding")) {
-        f->encoded |= strcasecmp(value, "identity") != 0;
-    }
-    return MHD_YES;
-}
-
-const char *head_check(struct MHD_Connection *m, int *status)
-{
-    struct framing f = { 0 };
-    *status = 400;
-    MHD_get_connection_values(m, MHD_HEADER_KIND, look_at_field, &f);
-    if (f.two_lengths) return "two different Content-Length";
-    if (f.chunked && f.length) return "Content-Length and Transfer-Encoding exclude each other";
-    if (f.unknown) return "Transfer-Encoding: only 'chunked' is known";
-    *status = 415;
-    return f.encoded ? "Content-Encoding: bodies are taken as they are; send JSON" : NULL;
-}

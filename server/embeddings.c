@@ -89,4 +89,5 @@ static void whole(struct job *job, struct buf *out)
 
 const struct wire wire_embeddings = {
     .name = "embeddings", .id_prefix = "embd_", .call_prefix = "call_", .whole = whole, .error = print_openai_error,
+    .prompt = "input",
 };

@@ -92,8 +92,10 @@ static void free_text(void *data)
     mem_free(data);
 }
 
-static void add_headers(struct http *h, struct MHD_Response *r, const struct exchange *x)
+static void add_headers(const struct connection *c, struct MHD_Response *r)
 {
+    const struct http *h = c->http;
+    const struct exchange *x = &c->exchange;
     if (h->params.cors) {
         MHD_add_response_header(r, "Access-Control-Allow-Origin", "*");
         MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
@@ -105,7 +107,8 @@ static void add_headers(struct http *h, struct MHD_Response *r, const struct exc
     if (x->retry_later) MHD_add_response_header(r, "Retry-After", "2");
     if (x->note) MHD_add_response_header(r, "Luce-Note", x->note);
     if (x->status == 401) MHD_add_response_header(r, "WWW-Authenticate", "Bearer");
-    if (x->status == 413) MHD_add_response_header(r, "Connection", "close");
+    if (*x->allow) MHD_add_response_header(r, "Allow", x->allow);
+    if (x->last || x->status == 413 || atomic_load(&c->half_closed)) MHD_add_response_header(r, "Connection", "close");
 }
 
 /* Sends what the handler made. */
@@ -127,7 +130,7 @@ static enum MHD_Result send_reply(struct connection *c)
         if (r) x->reply = (struct buf){ 0 };
     }
     if (!r) return MHD_NO;
-    add_headers(c->http, r, x);
+    add_headers(c, r);
     enum MHD_Result result = MHD_queue_response(c->mhd, (unsigned)x->status, r);
     MHD_destroy_response(r);
     return result;
@@ -191,18 +194,20 @@ static enum MHD_Result refuse(struct connection *c, int status, const char *text
 }
 
 /* The head is complete: what can be refused without the body. 0: go on. */
-static enum MHD_Result check_head(struct connection *c)
+static enum MHD_Result check_head(struct connection *c, const char *path, const char *version, bool hidden)
 {
     struct http *h = c->http;
     struct exchange *x = &c->exchange;
+    int status = 400;
+    const char *bad = hidden ? "a NUL in the target of the request"
+                             : head_check(c->mhd, x->method, path, version, &status);
+    x->last = bad != NULL;
+    if (bad) return refuse(c, status, bad);
     if (!strcmp(x->method, "OPTIONS")) {
         x->status = 204;
         x->type = NULL;
         return send_reply(c);
     }
-    int status;
-    const char *bad = head_check(c->mhd, &status);
-    if (bad) return refuse(c, status, bad);
     status = auth_check(&h->params, c->mhd, x->path, &x->trusted);
     if (status) return refuse(c, status, "an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY");
     const char *length = MHD_lookup_connection_value(c->mhd, MHD_HEADER_KIND, "Content-Length");
@@ -260,7 +265,7 @@ static enum MHD_Result continue_work(struct connection *c)
     pthread_mutex_lock(&c->lock);
     c->woken = false;
     pthread_mutex_unlock(&c->lock);
-    if (x->later && atomic_load(&c->half_closed)) return MHD_NO;
+    if (x->later && atomic_load(&c->half_closed) && !c->interim) return MHD_NO;    /* it has most likely left */
     while (x->later && !x->source->pull(x->context, &x->reply, 0)) {
         if (atomic_load(&c->left) || atomic_load(&c->http->stopping)) return MHD_NO;
         pthread_mutex_lock(&c->lock);
@@ -274,11 +279,13 @@ static enum MHD_Result continue_work(struct connection *c)
 static enum MHD_Result on_access(void *user, struct MHD_Connection *m, const char *path, const char *method,
                                  const char *version, const char *data, size_t *n, void **slot)
 {
-    (void)version;
-    struct connection *c = *slot;
+    bool hidden = *slot == hidden_target;
+    struct connection *c = hidden ? NULL : *slot;
     if (!c) {
         *slot = c = connection_new(user, m, method, path);
-        return c ? check_head(c) : MHD_NO;
+        if (!c) return MHD_NO;
+        c->interim = !strcmp(version, MHD_HTTP_VERSION_1_1) && !c->http->params.cert;
+        return check_head(c, path, version, hidden);
     }
     if (c->state == READING && *n) return take_body(c, data, n);
     if (c->state == READING) return begin_work(c);
@@ -289,9 +296,9 @@ static enum MHD_Result on_access(void *user, struct MHD_Connection *m, const cha
 static void on_completed(void *user, struct MHD_Connection *m, void **slot, enum MHD_RequestTerminationCode how)
 {
     struct http *h = user;
-    struct connection *c = *slot;
-    if (!c) return;
+    struct connection *c = *slot == hidden_target ? NULL : *slot;
     *slot = NULL;
+    if (!c) return;
     watch_remove(c);
     socket_idle(h, m);
     struct exchange *x = &c->exchange;
@@ -367,7 +374,7 @@ static luce_status start_daemon(struct http *h, luce_error *err)
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_BYTES,
         MHD_OPTION_CONNECTION_MEMORY_INCREMENT, (size_t)4096, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)p->stall_seconds,
         MHD_OPTION_NOTIFY_CONNECTION, socket_notify, h, MHD_OPTION_CONNECTION_LIMIT, (unsigned)p->connections,
-        MHD_OPTION_LISTEN_BACKLOG_SIZE, 1024u,
+        MHD_OPTION_LISTEN_BACKLOG_SIZE, 1024u, MHD_OPTION_URI_LOG_CALLBACK, target_check, NULL,
         MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
     int why = errno;
     freeaddrinfo(found);

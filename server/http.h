@@ -37,6 +37,8 @@ struct exchange {
     const char *type;               /* "application/json" */
     struct buf reply;
     bool retry_later;               /* adds Retry-After */
+    bool last;                      /* the connection ends with it */
+    char allow[32];                 /* value of Allow, or "" */
     const char *note;               /* value of Luce-Note, static, or NULL */
     const struct source *source;    /* NULL: `reply` is all */
     void *context;                  /* of the source */

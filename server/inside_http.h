@@ -34,6 +34,7 @@ struct connection {
     size_t body_seen;               /* bytes of it, kept or not */
     int refused_body;               /* status, or 0: the rest is read and dropped */
     bool counted;                   /* in http.busy */
+    bool interim;                   /* the client understands replies before the one that counts */
     int fd;
 
     /* Whoever reads HANDLED or REPLYING may read the exchange's source and context. */
@@ -81,8 +82,12 @@ void socket_look(struct http *h, uint64_t now);
 bool connection_sleep(struct connection *c);
 /* Since the last bytes of its stream. */
 int connection_silent_ms(const struct connection *c, uint64_t now);
-/* Why a head cannot be taken, or NULL: what says where the body ends must not be read in two ways. */
-const char *head_check(struct MHD_Connection *m, int *status);
+/* Why a head cannot be taken, with the status, or NULL; the words are those that the library hands over. */
+const char *head_check(struct MHD_Connection *m, const char *method, const char *path, const char *version,
+                       int *status);
+/* The library has read the target of a request: hidden_target when a NUL cuts it short, else NULL. */
+void *target_check(void *user, const char *target, struct MHD_Connection *m);
+extern char hidden_target[1];
 /* 0 when the request may go on, else the status that refuses it. */
 int auth_check(const struct http_params *p, struct MHD_Connection *m, const char *path, bool *trusted);
 

@@ -435,10 +435,11 @@ static bool fit(const struct job *j, const struct prompt *p, int *max_tokens, st
         return refuse(why, 400, "context_length_exceeded", "messages", "prompt is too long: %zu tokens > %d maximum",
                       p->n, context - 1);
     int64_t asked = wanted ? wanted : 1;
-    return refuse(why, 400, "context_length_exceeded", "messages",
+    const char *field = j->wire->prompt;
+    return refuse(why, 400, "context_length_exceeded", field,
                   "This model's maximum context length is %d tokens. However, you requested %lld tokens (%zu in the "
-                  "messages, %lld in the completion). Please reduce the length of the messages or completion.",
-                  context, (long long)p->n + (long long)asked, p->n, (long long)asked);
+                  "%s, %lld in the completion). Please reduce the length of the %s or completion.",
+                  context, (long long)p->n + (long long)asked, p->n, field, (long long)asked, field);
 }
 
 static bool make_requests(struct job *j, luce_request *requests, struct refusal *why)

@@ -82,6 +82,7 @@ struct wire {
     const char *name;
     const char *id_prefix;          /* of the reply */
     const char *call_prefix;        /* of calls, followed by hex digits */
+    const char *prompt;             /* the field that has the prompt */
     /* Streams: the head, before anything is known of the answer; an item begins (calls: with its name);
      * text of the innermost item; it ends; a choice ends; everything has ended. */
     void (*begin)(struct job *j, struct buf *out);

@@ -272,4 +272,5 @@ const struct wire wire_chat = {
     .name = "chat", .id_prefix = "chatcmpl_", .call_prefix = "call_", .begin = begin, .open_item = open_item,
     .add = add, .close_item = close_item, .end_choice = end_choice, .end = end, .broken = print_openai_broken,
     .keep_alive = ": keep-alive\n\n", .whole = whole, .error = print_openai_error,
+    .prompt = "messages",
 };

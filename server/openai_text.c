@@ -235,4 +235,5 @@ const struct wire wire_completions = {
     .name = "completions", .id_prefix = "cmpl_", .call_prefix = "call_", .begin = begin, .open_item = mark,
     .add = add, .close_item = mark, .end_choice = end_choice, .end = end, .broken = print_openai_broken,
     .keep_alive = ": keep-alive\n\n", .whole = whole, .error = print_openai_error,
+    .prompt = "prompt",
 };

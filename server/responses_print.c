@@ -314,4 +314,5 @@ const struct wire wire_responses = {
     .name = "responses", .id_prefix = "resp_", .call_prefix = "call_", .begin = begin, .open_item = open_item,
     .add = add, .close_item = close_item, .end_choice = end_choice, .end = end, .broken = broken,
     .keep_alive = ": keep-alive\n\n", .whole = whole, .error = print_openai_error,
+    .prompt = "input",
 };

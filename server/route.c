@@ -1,6 +1,8 @@
 /* server/route.c - see route.h. */
 #include "server/route.h"
 
+#include <stdio.h>
+
 #include "server/print.h"
 
 static bool start(struct server *s, struct exchange *x, const struct wire *d,
@@ -74,6 +76,19 @@ static const struct route *find(const char *method, const char *path)
     return NULL;
 }
 
+/* What the path takes, or 404. */
+static bool refuse_method(struct exchange *x, struct refusal *why)
+{
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        if (!fits(&routes[i], x->path)) continue;
+        bool get = !strcmp(routes[i].method, "GET");
+        snprintf(x->allow, sizeof x->allow, "%s%s", routes[i].method, get ? ", HEAD" : "");
+        return refuse(why, 405, "method_not_allowed", NULL, "%.20s is not a method of this path; it takes %s",
+                      x->method, x->allow);
+    }
+    return refuse(why, 404, NULL, NULL, "unknown endpoint");
+}
+
 /* The dialect of errors under a path, whatever the method. */
 static const struct wire *wire_of(const char *path)
 {
@@ -107,7 +122,7 @@ void route_handle(void *server, struct exchange *x)
     struct refusal why = { 0 };
     const struct route *r = find(x->method, x->path);
     atomic_fetch_add(&s->metrics.requests, 1);
-    if (!r) refuse(&why, 404, NULL, NULL, "unknown endpoint");
+    if (!r) refuse_method(x, &why);
     else if (atomic_load(&s->draining) && r->wire) refuse(&why, 503, "shutting_down", NULL,
         "the server is shutting down");
     else if (r->handle(s, x, &why)) return;

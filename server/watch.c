@@ -1,6 +1,8 @@
 /* server/watch.c - clients that leave, requests that do not arrive, streams that are silent too long.
  * A suspended socket is not watched by the library. A client that closes or half-closes its side shows
- * here: a stream is woken and writes a comment, which fails if nobody is there; a plain request ends. */
+ * here, and what it is shows only when something is sent: a client that is gone answers with a reset. A stream is
+ * woken and writes a comment; a request without a reply gets an interim one, where the protocol has such (HTTP/1.1
+ * without TLS; else it ends). */
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -28,20 +30,33 @@ static void look_at(struct http *h, struct connection *c, uint64_t now)
         http_wake(c);
 }
 
+/* Asks a client that will say nothing more whether it is still there. */
+static bool ask_client(struct connection *c)
+{
+    static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    ssize_t n = sizeof interim - 1;
+    pthread_mutex_lock(&c->lock);           /* the library does not write while the connection is suspended */
+    bool asked = !c->suspended || send(c->fd, interim, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL) == n;
+    pthread_mutex_unlock(&c->lock);
+    return asked;
+}
+
 static void on_hangup(struct http *h, struct connection *gone, uint32_t events)
 {
     pthread_mutex_lock(&h->lock);
     for (struct connection *c = h->all; c; c = c->after) {
         if (c != gone) continue;        /* it may have ended since */
         bool known = c->state != QUEUED && c->exchange.source;      /* else the handler is not done */
+        bool streams = c->state == REPLYING || (known && !c->exchange.later), left = events & (EPOLLHUP | EPOLLERR);
         atomic_store(&c->half_closed, true);
-        if (events & (EPOLLHUP | EPOLLERR) || (known && c->exchange.later)) {
+        if (!left && !streams) left = c->interim ? !ask_client(c) : known;
+        if (left) {
             atomic_store(&c->left, true);
             if (known) c->exchange.source->left(c->exchange.context);
-        } else if (known) {
+        } else if (streams) {
             c->last_ns = 0;
         }
-        http_wake(c);
+        if (left || streams) http_wake(c);
         break;
     }
     pthread_mutex_unlock(&h->lock);

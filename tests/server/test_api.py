@@ -239,12 +239,12 @@ class Api(unittest.TestCase):
                 ("/v1/chat/completions", dict(chat, response_format={"type": "json_schema"}), 400, "response_format"),
                 ("/v1/chat/completions", dict(chat, guided_regex="foo**"), 400, "guided_regex"),
                 ("/v1/chat/completions", dict(chat, tool_choice="required"), 400, "tool_choice"),
-                ("/v1/responses", {"input": "x", "text": {"format": {"type": "json_schema"}}}, 400, "response_format"),
+                ("/v1/responses", {"input": "x", "text": {"format": {"type": "json_schema"}}}, 400, "text.format"),
                 ("/v1/responses", {"input": "x", "background": True}, 400, "background"),
                 ("/v1/messages", {"messages": [{"role": "user", "content": "x"}], "tool_choice": {"type": "any"}}, 400, "tool_choice"),
                 ("/v1/chat/completions", {"messages": [{"role": "user", "content": [
                     {"type": "image_url", "image_url": {"url": "http://169.254.169.254/"}}]}]}, 400, "no image input"),
-                ("/v1/nothing", {}, 404, "unknown endpoint"), ("/health", {}, 404, "unknown endpoint")):
+                ("/v1/nothing", {}, 404, "unknown endpoint"), ("/health", {}, 405, "GET")):
             with self.subTest(path=path, body=str(body)[:60]):
                 got, headers, text = self.server.call("POST", path, body)
                 self.assertEqual((got, headers["Content-Type"]), (status, "application/json"))

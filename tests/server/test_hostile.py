@@ -240,6 +240,40 @@ class Hostile(Base):
             s.shutdown(socket.SHUT_WR)
             self.rest(s)
 
+    def test_heads_that_can_be_read_in_two_ways(self):
+        """NULs end words of the library, and a head where they begin a line: what follows would be another request."""
+        line, host, end = b"GET /health HTTP/1.1\r\n", b"Host: x\r\nConnection: close\r\n", b"X: y\r\n\r\n"
+        hidden = b"GET /props HTTP/1.1\r\n" + host + b"\r\n"
+        for head in (b"GET /health\0 HTTP/1.1\r\n" + host + end, b"GET /health\0x HTTP/1.1\r\n" + host + end,
+                     b"GET /health?a=b\0 HTTP/1.1\r\n" + host + end, b"GE\0T /health HTTP/1.1\r\n" + host + end,
+                     b"GET\0 /health HTTP/1.1\r\n" + host + end, line + host + b"\0\r\n" + hidden, line + host + b"\0a: b\r\n" + hidden,
+                     line + b"\0\r\n" + host + hidden, line + host + b"A: \0b\r\n" + end, line + host + b"A: b\0\r\n" + end,
+                     line + host + b"A: b\0c\r\n" + end, line + host + b"A\0: b\r\n" + end, line + host + b"A: b\0: c\r\n" + end,
+                     line + host + b"A: b\r\n c\r\n" + end, line + host + b"A: b\r\n\tc: d\r\n" + end,
+                     line + b" A: b\r\n" + host + end, line + host + b"A : b\r\n" + end,
+                     line + host + b"Content-Length : 5\r\n" + end, line.replace(b"\r", b"") + host.replace(b"\r", b"") + b"\0\n" + hidden):
+            with self.subTest(head=head[:60]):
+                for cut in (len(head), 30):
+                    s = self.connect()
+                    s.sendall(head[:cut])
+                    s.sendall(head[cut:])
+                    reply = self.rest(s)
+                    self.assertEqual(re.findall(rb"HTTP/1\.1 (\d+) ", reply), [b"400"])
+        for head in (line + host + b"\r\n", line + host + b"A:b\r\nB:\r\nC:  \t d e \t \r\n\r\n", b"GET /%68ealth?a=%00&b HTTP/1.1\r\n" + host + end,
+                     (line + host + end).replace(b"\r", b""), b"GET /health HTTP/1.0\r\n\r\n", b"GET /health HTTP/1.0\n\n",
+                     line + host + b"".join(b"X%d: %d\r\n" % (i, i) for i in range(500)) + end):
+            with self.subTest(head=head[:60]):
+                self.assertIn(b" 200 OK", self.send_raw(head)[:20])
+
+    def test_methods_that_a_path_does_not_have(self):
+        for method, path, allow in (("GET", "/v1/chat/completions", "POST"), ("PUT", "/v1/messages", "POST"), ("DELETE", "/v1/responses/x", "GET, HEAD"),
+                                    ("POST", "/health", "GET, HEAD"), ("POST", "/", "GET, HEAD"), ("PATCH", "/v1/models/x?y", "GET, HEAD")):
+            status, headers, text = self.server.call(method, path, {} if method != "GET" else None)
+            self.assertEqual((status, headers["Allow"]), (405, allow))
+            self.assertIn(allow, json.loads(text)["error"]["message"])
+        status, headers, _ = self.server.call("PUT", "/nothing")
+        self.assertEqual((status, headers["Allow"]), (404, None))
+
     def test_errors_have_the_shape_of_their_api(self):
         bodies = (b"", b"{", b"\0", b"[1]", b'{"a":\0}', b'{"messages": "\0"}', b"\xff\xfe{}", b"null", b'{"a":1e999}', b"[" * 100000,
                   b'{"a":' * 99999 + b"1" + b"}" * 99999, b'{"\\ud800": 1}', b'"' * 99999, b" " * (9 << 20), b"{}")
@@ -273,6 +307,14 @@ class Hostile(Base):
             s = self.send({field: [{"role": "user", "content": "[[paced]]"}], "stream": True, "max_tokens": 3}, path)
             s.shutdown(socket.SHUT_WR)
             self.assertIn(b"you", self.rest(s))
+        for script, path in (("paced", "/v1/chat/completions"), ("short", "/v1/messages"), ("slow", "/v1/responses")):
+            s = self.send({"messages": [{"role": "user", "content": f"[[{script}]]"}], "input": f"[[{script}]]", "max_tokens": 9}, path)
+            if script == "slow":
+                self.assertTrue(self.wait_for(lambda: self.status()["running"] == 1))
+            s.shutdown(socket.SHUT_WR)
+            replies = self.rest(s).split(b"HTTP/1.1 ")[1:]      # one that says to go on comes before it
+            self.assertEqual([r[:3] for r in replies[:-1]], [b"100"] * (len(replies) - 1))
+            self.assertIn(b"aaaaaaaaa" if script == "slow" else b"Hello you.", replies[-1])
         for part in (b"G", b"GET /health HTTP/1.1\r\n", POST + b"Content-Length: 10\r\n\r\n{"):
             s = self.connect()
             s.sendall(part)
