@@ -13,7 +13,7 @@ struct header {
     void *start;                /* what the C library gave */
     size_t bytes;               /* what the caller asked for */
 };
-enum { HEADER = 64, HUGE_PAGE = 2 << 20 };
+enum { HEADER = 64, SMALL_PAGE = 4096, HUGE_PAGE = 2 << 20 };
 _Static_assert(sizeof(struct header) <= HEADER, "the header fits before the block");
 
 static atomic_size_t live_blocks;
@@ -30,6 +30,13 @@ static struct header *header_of(void *p)
     return (struct header *)((char *)p - HEADER);
 }
 
+/* The system takes whole pages only; blocks of the C library begin a little after one. */
+static void ask_for_huge_pages(char *start, size_t bytes)
+{
+    size_t gap = (SMALL_PAGE - (uintptr_t)start % SMALL_PAGE) % SMALL_PAGE;
+    madvise(start + gap, (bytes - gap) / SMALL_PAGE * SMALL_PAGE, MADV_HUGEPAGE);
+}
+
 static void *take(size_t bytes, size_t align, bool zero)
 {
     if (bytes == 0 || bytes > SIZE_MAX / 2 || must_fail()) return NULL;
@@ -40,7 +47,7 @@ static void *take(size_t bytes, size_t align, bool zero)
         start = zero ? calloc(1, all) : malloc(all);
     } else {
         start = aligned_alloc(align, all);
-        if (start && all >= 2 * (size_t)HUGE_PAGE) madvise(start, all, MADV_HUGEPAGE);
+        if (start && all >= 2 * (size_t)HUGE_PAGE) ask_for_huge_pages(start, all);
         if (start && zero) memset(start, 0, all);
     }
     if (!start) return NULL;

@@ -182,12 +182,25 @@ struct job {
     atomic_int *next;               /* the first piece of work that nobody has taken */
 };
 
+/* Memory that weights share, so that small ones lie on huge pages too. */
+struct slab {
+    uint8_t *at;
+    size_t size, used;
+    int    live;                    /* pieces that are in use */
+    struct slab *next;
+};
+/* A piece on a cache line's boundary, or NULL. Owned by the caller, who gives it back. */
+uint8_t *slab_take(struct slab **list, size_t bytes);
+/* NULL is fine. */
+void slab_give(struct slab **list, uint8_t *piece);
+
 struct cpu {
     struct device device;
     struct pool *pool;
     int    n_threads;
     struct kernels kernels;
     uint8_t **scratch;              /* by thread, CPU_SCRATCH bytes */
+    struct slab *slabs;
 };
 enum { CPU_SCRATCH = 1 << 20 };
 

@@ -110,7 +110,7 @@ luce_status cpu_upload(struct device *d, struct weight *w, luce_error *err)
                   w->host_bytes, need);
         goto bad;
     }
-    p->data = mem_aligned((size_t)p->n_strips * p->strip_bytes, 64);
+    p->data = slab_take(&cpu->slabs, (size_t)p->n_strips * p->strip_bytes);
     if (p->out == 1) p->vector = mem_aligned((size_t)p->in * sizeof(float), 64);
     if (!p->data || (p->out == 1 && !p->vector)) {
         st = fail(err, LUCE_E_NOMEM, "%s: out of memory for %" PRIu64 " bytes", w->name, bytes_of(p));
@@ -133,7 +133,7 @@ luce_status cpu_upload(struct device *d, struct weight *w, luce_error *err)
     return LUCE_OK;
 bad:
     if (p) {
-        mem_free(p->data);
+        slab_give(&cpu->slabs, p->data);
         mem_free(p->vector);
     }
     mem_free(p);
@@ -142,10 +142,9 @@ bad:
 
 void cpu_release(struct device *d, struct weight *w)
 {
-    (void)d;
     struct packed *p = w->dev;
     if (!p) return;
-    mem_free(p->data);
+    slab_give(&((struct cpu *)d)->slabs, p->data);
     mem_free(p->vector);
     mem_free(p);
     w->dev = NULL;
