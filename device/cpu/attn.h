@@ -3,11 +3,12 @@
  * all splits of 512 positions in turn or, in narrow programs, one split each, folded in order after a
  * barrier. Inside a split, tiles of 64 positions (a page) are turned to f32 once for all columns; the
  * softmax runs along with a maximum that only rises.
+ * For as few columns as share a load a tile of f16 is read where it lies, and the next one asked for meanwhile.
  * Order, whatever the width: a score sums head dims upwards; a tile's weights sum in 16 lanes; values
  * sum positions upwards; splits fold upwards. A bank row stands at the position that it would have:
  * for a chain all columns share such tiles, for a tree each row builds its own. */
 
-enum { COLS = 64, COLS_LEAST = 16, SPLIT = 512 };
+enum { COLS = 64, COLS_LEAST = 16, SPLIT = 512, CACHE_LINE = 64 };
 
 /* BLOCK (of the lanes): columns that share what is loaded, as many as there are registers for. */
 struct attn_work {                      /* in the thread's scratch; dims padded to whole lanes */
@@ -124,13 +125,25 @@ INLINE void decode_row(uint32_t format, int dim, const uint8_t *block, int pos, 
     }
 }
 
+/* Asks for bytes of a row. */
+INLINE void ask_for(const uint8_t *at, uint64_t bytes)
+{
+    for (uint64_t i = 0; i < bytes; i += CACHE_LINE) __builtin_prefetch(at + i, 0, 2);
+}
+
 /* Keys and values of the tile's positions in `need`, as row `row` sees them; zero elsewhere. */
 static void K(attn_load)(const struct attn_unit *u, struct attn_work *w, int row, int t, uint64_t need)
 {
     int dim = u->a->head_dim, wide = padded(dim);
     uint64_t k_at = kv_k_at(u->layer, u->kv_head), v_at = kv_v_at(u->layer, u->kv_head);
+    uint64_t k_row = kv_row_bytes(u->layer->k_format, dim), v_row = kv_row_bytes(u->layer->v_format, dim);
+    const uint8_t *next = t + PAGE < u->past ? page_of(u->cache, u->layer->kind, u->seq->slot, t + PAGE) : NULL;
     for (int from = 0; from < PAGE; from += LANES) {
         for (int i = 0; i < LANES; i++) {
+            if (next) {
+                ask_for(next + k_at + (uint64_t)(from + i) * k_row, k_row);
+                ask_for(next + v_at + (uint64_t)(from + i) * v_row, v_row);
+            }
             float *k = w->k + i * wide, *v = w->v + (from + i) * wide;
             int place = 0;
             const uint8_t *page = need >> (from + i) & 1 ? find_position(u, row, t + from + i, &place) : NULL;
@@ -142,7 +155,72 @@ static void K(attn_load)(const struct attn_unit *u, struct attn_work *w, int row
                 memset(v, 0, (size_t)wide * sizeof *v);
             }
         }
-        for (int d = 0; d < wide; d += LANES) v_transpose(w->k + d, wide, w->kt + d * PAGE + from, PAGE);
+        for (int d = 0; d < wide; d += LANES) {
+            v16 k[LANES];
+            for (int i = 0; i < LANES; i++) k[i] = v_load(w->k + i * wide + d);
+            v_transpose(k);
+            for (int i = 0; i < LANES; i++) v_store(w->kt + (d + i) * PAGE + from, k[i]);
+        }
+    }
+}
+
+/* A tile of f16 rows where they lie, for so few columns that turning it to f32 in memory first would cost more. */
+struct near {
+    const uint8_t *k[PAGE], *v[PAGE];   /* rows; of zeros where nobody sees */
+    const uint8_t *next_k, *next_v;     /* the tile after, or NULL */
+    uint64_t k_row, v_row;
+};
+
+static void K(near_find)(const struct attn_unit *u, int t, uint64_t need, struct near *r)
+{
+    static const uint16_t zeros[CPU_HEAD_MAX];
+    uint64_t k_at = kv_k_at(u->layer, u->kv_head), v_at = kv_v_at(u->layer, u->kv_head);
+    r->k_row = r->v_row = 2 * (uint64_t)u->a->head_dim;
+    for (int i = 0; i < PAGE; i++) {
+        int place = 0;
+        const uint8_t *page = need >> i & 1 ? find_position(u, u->row[0], t + i, &place) : NULL;
+        r->k[i] = page ? page + k_at + (uint64_t)place * r->k_row : (const uint8_t *)zeros;
+        r->v[i] = page ? page + v_at + (uint64_t)place * r->v_row : (const uint8_t *)zeros;
+    }
+    const uint8_t *next = t + PAGE < u->past ? page_of(u->cache, u->layer->kind, u->seq->slot, t + PAGE) : NULL;
+    r->next_k = next ? next + k_at : NULL;
+    r->next_v = next ? next + v_at : NULL;
+}
+
+INLINE void near_scores(const struct near *r, struct attn_work *w, int m, int dim)
+{
+    for (int from = 0; from < PAGE; from += LANES) {
+        v16 s[BLOCK];
+        for (int x = 0; x < m; x++) s[x] = v_all(0.0f);
+        for (int d = 0; d < dim; d += LANES) {
+            v16 k[LANES];
+            for (int i = 0; i < LANES; i++) k[i] = v_from_f16(r->k[from + i] + 2 * d);
+            if (r->next_k) ask_for(r->next_k + from * r->k_row + (uint64_t)d * 2 * LANES, 2 * LANES * LANES);
+            v_transpose(k);
+            for (int i = 0; i < LANES; i++)
+                for (int x = 0; x < m; x++) s[x] = v_fma(k[i], v_all(w->q[x * dim + d + i]), s[x]);
+        }
+        for (int x = 0; x < m; x++) v_store(w->p + x * PAGE + from, s[x]);
+    }
+}
+
+INLINE void near_values(const struct near *r, struct attn_work *w, int m, const float *f, int dim)
+{
+    for (int d = 0; d < dim; d += 2 * LANES) {
+        int n = dim - d > LANES ? 2 : 1;
+        v16 acc[BLOCK][2];
+        for (int x = 0; x < m; x++)
+            for (int j = 0; j < n; j++) acc[x][j] = v_mul(v_load(w->acc + x * dim + d + j * LANES), v_all(f[x]));
+        for (int i = 0; i < PAGE; i++) {
+            if (r->next_v) ask_for(r->next_v + i * r->v_row + 2 * (uint64_t)d, 1);
+            v16 v0 = v_from_f16(r->v[i] + 2 * d);
+            for (int x = 0; x < m; x++) acc[x][0] = v_fma(v_all(w->p[x * PAGE + i]), v0, acc[x][0]);
+            if (n == 1) continue;
+            v16 v1 = v_from_f16(r->v[i] + 2 * d + 2 * LANES);
+            for (int x = 0; x < m; x++) acc[x][1] = v_fma(v_all(w->p[x * PAGE + i]), v1, acc[x][1]);
+        }
+        for (int x = 0; x < m; x++)
+            for (int j = 0; j < n; j++) v_store(w->acc + x * dim + d + j * LANES, acc[x][j]);
     }
 }
 
@@ -247,6 +325,34 @@ INLINE void block_tile(const struct attn_unit *u, struct attn_work *w, int c, in
     block_values(w, c, m, f, wide);
 }
 
+INLINE void near_tile(const struct attn_unit *u, struct attn_work *w, const struct near *r, int m, const uint64_t *see)
+{
+    float f[LANES];
+    near_scores(r, w, m, u->a->head_dim);
+    block_softmax(u, w, 0, m, see, f);
+    near_values(r, w, m, f, u->a->head_dim);
+}
+
+/* False: too many columns, or not in f16. */
+static bool K(attn_near)(const struct attn_unit *u, struct attn_work *w, int t, uint64_t need, const uint64_t *see)
+{
+    if (u->n > BLOCK || u->layer->k_format != Q_F16 || u->layer->v_format != Q_F16 || u->a->head_dim % LANES)
+        return false;
+    struct near r;
+    K(near_find)(u, t, need, &r);
+    switch (u->n) {
+    case 1: near_tile(u, w, &r, 1, see); break;
+    case 2: near_tile(u, w, &r, 2, see); break;
+    case 3: near_tile(u, w, &r, 3, see); break;
+#if BLOCK > 4
+    case 4: near_tile(u, w, &r, 4, see); break;
+    case 5: near_tile(u, w, &r, 5, see); break;
+#endif
+    default: near_tile(u, w, &r, BLOCK, see); break;
+    }
+    return true;
+}
+
 static void K(attn_tile)(const struct attn_unit *u, struct attn_work *w, int t)
 {
     uint64_t see[COLS], any = 0;
@@ -259,6 +365,7 @@ static void K(attn_tile)(const struct attn_unit *u, struct attn_work *w, int t)
         }
         return;
     }
+    if (K(attn_near)(u, w, t, any, see)) return;
     K(attn_load)(u, w, u->row[0], t, any);
     for (int c = 0; c < u->n; c += BLOCK) {
         switch (u->n - c) {

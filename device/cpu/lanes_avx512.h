@@ -77,10 +77,9 @@ INLINE void quantise_group(const float *x, struct xblock *b, int g)
     group_finish(b, g, finite ? d : NAN, _mm256_extract_epi32(sum, 0), _mm256_extract_epi32(sum, 4));
 }
 /* Four rounds of exchanges: blocks of 1, 2, 4 and 8 lanes. */
-INLINE void v_transpose(const float *src, int src_stride, float *dst, int dst_stride)
+INLINE void v_transpose(v16 r[LANES])
 {
-    __m512 r[16], s[16];
-    for (int i = 0; i < 16; i++) r[i] = _mm512_loadu_ps(src + i * src_stride);
+    __m512 s[16];
     for (int i = 0; i < 8; i++) {
         s[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
         s[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
@@ -100,8 +99,8 @@ INLINE void v_transpose(const float *src, int src_stride, float *dst, int dst_st
         s[12 + i] = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0xdd);
     }
     for (int i = 0; i < 8; i++) {
-        _mm512_storeu_ps(dst + (i % 4 + 4 * (i / 4)) * dst_stride, _mm512_shuffle_f32x4(s[i], s[8 + i], 0x88));
-        _mm512_storeu_ps(dst + (8 + i % 4 + 4 * (i / 4)) * dst_stride, _mm512_shuffle_f32x4(s[i], s[8 + i], 0xdd));
+        r[i] = _mm512_shuffle_f32x4(s[i], s[8 + i], 0x88);
+        r[8 + i] = _mm512_shuffle_f32x4(s[i], s[8 + i], 0xdd);
     }
 }
 
