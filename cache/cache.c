@@ -72,10 +72,6 @@ static luce_status open_tables(struct cache *c, luce_error *err)
     }
     if (!prefix_init(&c->prefix, (int)((c->config.total_positions + PAGE - 1) / PAGE))) goto no_memory;
     if (!pages_init(&c->states, c->config.n_slots, n_checkpoints(&c->config))) goto no_memory;
-    if (kv_recurrent(c->config.layout)) {
-        c->state = mem_alloc(c->config.layout->kind[KV_STATE].page_bytes);
-        if (!c->state) goto no_memory;
-    }
     return LUCE_OK;
 no_memory:
     return fail(err, LUCE_E_NOMEM, "out of memory for the page tables of %d sequences", c->config.n_slots);
@@ -118,7 +114,6 @@ void cache_close(struct cache *c)
     for (int slot = 0; slot < STEP_SEQS; slot++) mem_free(c->ids[slot]);
     prefix_drop(&c->prefix);
     pages_drop(&c->states);
-    mem_free(c->state);
     mem_free(c);
 }
 

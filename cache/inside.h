@@ -65,7 +65,6 @@ struct cache {
     struct prefix prefix;
     bool         taken[STEP_SEQS];
     struct pages states;        /* of KV_STATE, after the slots' */
-    void        *state;         /* room for one of them, on its way; NULL: no layer is recurrent */
 };
 
 /* Positions that pages and states hold. */

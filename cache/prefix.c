@@ -270,7 +270,7 @@ static int32_t find(struct cache *c, const int32_t *ids, int n, int32_t *known)
         int32_t at = child_of(p, *known, ids + (size_t)(depth - 1) * PAGE);
         if (at < 0) break;
         *known = at;
-        bool usable = !c->state || p->node[at].state >= 0;
+        bool usable = !kv_recurrent(c->config.layout) || p->node[at].state >= 0;
         for (int k = 0; k < c->config.layout->n_kinds; k++) {
             held[k] = p->node[at].page[k] >= 0 ? held[k] + 1 : 0;
             usable = usable && held[k] >= depth - cache_first_seen(c, k, depth * PAGE);

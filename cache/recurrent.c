@@ -11,14 +11,13 @@ enum { REOPENED = 8 };              /* last tokens of a prompt, which the next t
 
 static bool recurrent(const struct cache *c)
 {
-    return c->state != NULL;
+    return kv_recurrent(c->config.layout);
 }
 
 static luce_status copy_state(struct cache *c, int32_t from, int32_t to, luce_error *err)
 {
     struct device *d = c->config.device;
-    luce_status st = d->fns->page_read(d, c->on_device, KV_STATE, from, c->state, err);
-    return st ? st : d->fns->page_write(d, c->on_device, KV_STATE, to, c->state, err);
+    return d->fns->page_copy(d, c->on_device, KV_STATE, from, to, err);
 }
 
 /* Whether a newer checkpoint makes that of node x superfluous. */
@@ -134,10 +133,12 @@ luce_status state_fill_random(struct seq *s, uint64_t seed, luce_error *err)
 {
     struct cache *c = s->cache;
     if (!recurrent(c)) return LUCE_OK;
-    float *x = c->state;
-    for (uint64_t i = 0; i < c->config.layout->kind[KV_STATE].page_bytes / sizeof *x; i++)
-        x[i] = 0.1f * (float)rng_normal(seed, KV_STATE, i);
+    uint64_t bytes = c->config.layout->kind[KV_STATE].page_bytes;
+    float *x = mem_alloc(bytes);
+    if (!x) return fail(err, LUCE_E_NOMEM, "out of memory for a state");
+    for (uint64_t i = 0; i < bytes / sizeof *x; i++) x[i] = 0.1f * (float)rng_normal(seed, KV_STATE, i);
     luce_status st = c->config.device->fns->page_write(c->config.device, c->on_device, KV_STATE, s->slot, x, err);
+    mem_free(x);
     if (!st) st = seq_checkpoint(s, err);
     seq_turn(s);
     return st;

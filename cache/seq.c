@@ -171,21 +171,14 @@ static luce_status copy_page(struct seq *s, int kind, int at, luce_error *err)
 {
     struct cache *c = s->cache;
     struct device *d = c->config.device;
-    int32_t old = table(s, kind)->page[at];
-    void *bytes = mem_alloc(c->config.layout->kind[kind].page_bytes);
-    if (!bytes) return fail(err, LUCE_E_NOMEM, "out of memory to copy a page of the cache");
-    luce_status st = d->fns->page_read(d, c->on_device, kind, old, bytes, err);
-    if (!st) {
-        int32_t page = page_claim(&c->pages[kind]);
-        st = d->fns->page_write(d, c->on_device, kind, page, bytes, err);
-        if (st) {
-            page_release(&c->pages[kind], page);
-        } else {
-            page_release(&c->pages[kind], old);
-            set_page(table(s, kind), at, page);
-        }
+    int32_t old = table(s, kind)->page[at], page = page_claim(&c->pages[kind]);
+    luce_status st = d->fns->page_copy(d, c->on_device, kind, old, page, err);
+    if (st) {
+        page_release(&c->pages[kind], page);
+    } else {
+        page_release(&c->pages[kind], old);
+        set_page(table(s, kind), at, page);
     }
-    mem_free(bytes);
     return st;
 }
 
@@ -265,7 +258,7 @@ int seq_truncate(struct seq *s, int n)
     bool lost = false;
     if (n < kept) {
         prefix_leave(s, n / PAGE);
-        if (s->cache->state) n = checkpoint_back(s);
+        if (kv_recurrent(s->cache->config.layout)) n = checkpoint_back(s);
     }
     for (int k = 0; k < n_kinds(s); k++)
         lost = lost || cache_first_seen(s->cache, k, n) < table(s, k)->first;
@@ -273,7 +266,7 @@ int seq_truncate(struct seq *s, int n)
         release_all(s);
         checkpoint_forget(s);
         n = kept = 0;
-        s->stale = s->cache->state != NULL;
+        s->stale = kv_recurrent(s->cache->config.layout);
     }
     prefix_leave(s, n / PAGE);
     s->n_pending = n > kept ? n - kept : 0;

@@ -75,6 +75,9 @@ struct device_fns {
                              luce_error *err);
     luce_status (*page_write)(struct device *d, struct device_cache *c, int kind, int page,
                               const void *host, luce_error *err);
+    /* Page `from` of the kind into its page `to`. */
+    luce_status (*page_copy)(struct device *d, struct device_cache *c, int kind, int from, int to,
+                             luce_error *err);
 
     /* The tape, plan and cache (may be NULL for tapes without ATTN) must outlive the program. Programs
      * of one cache run in order and share one arena as large as the largest of them. */

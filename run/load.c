@@ -25,7 +25,8 @@ struct bucket bucket_of(int i, int chunk)
 {
     int rows = i == WIDE_BUCKET ? chunk : 1 << i;
     int outs = i == WIDE_BUCKET ? (rows < STEP_OUTS ? rows : STEP_OUTS) : rows;
-    return (struct bucket){ .rows = { [DOM_ROWS] = rows, [DOM_OUT] = outs, [DOM_SEQS] = STEP_SEQS },
+    int seqs = i == WIDE_BUCKET || rows > STEP_SEQS ? STEP_SEQS : rows;
+    return (struct bucket){ .rows = { [DOM_ROWS] = rows, [DOM_OUT] = outs, [DOM_SEQS] = seqs },
                             .class = i == WIDE_BUCKET ? STEP_WIDE : STEP_NARROW };
 }
 

@@ -139,12 +139,11 @@ const struct step *runner_step(const struct runner *r)
     return r->step;
 }
 
-/* The bucket of a step, compiled. */
-static luce_status bucket_for(struct runner *r, enum step_class class, int n_rows, struct bucketed **out,
-                              luce_error *err)
+/* The bucket that has room for n rows and n sequences, compiled. */
+static luce_status bucket_for(struct runner *r, enum step_class class, int n, struct bucketed **out, luce_error *err)
 {
     int i = class == STEP_WIDE ? WIDE_BUCKET : 0;
-    while (class == STEP_NARROW && 1 << i < n_rows) i++;
+    while (class == STEP_NARROW && 1 << i < n) i++;
     struct bucketed *b = *out = &r->bucket[i];
     if (b->program) return LUCE_OK;
     struct device *d = r->device;
@@ -231,7 +230,8 @@ luce_status runner_trace(struct runner *r, trace_fn fn, void *context, luce_erro
     struct step *s = r->step;
     struct bucketed *b;
     r->last = NULL;
-    luce_status st = bucket_for(r, (enum step_class)s->head.wide, s->head.n_rows, &b, err);
+    int most = s->head.n_rows > s->head.n_seqs ? s->head.n_rows : s->head.n_seqs;   /* some only commit */
+    luce_status st = bucket_for(r, (enum step_class)s->head.wide, most, &b, err);
     if (!st) st = run_parts(r, b->program, err);
     if (!st) st = run_edits(r, b->program, err);
     if (st) return st;

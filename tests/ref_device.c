@@ -96,6 +96,12 @@ static luce_status page_write(struct device *d, struct device_cache *c, int kind
     return LUCE_OK;
 }
 
+static luce_status page_copy(struct device *d, struct device_cache *c, int kind, int from, int to, luce_error *err)
+{
+    (void)d, (void)c, (void)kind, (void)from, (void)to, (void)err;
+    return LUCE_OK;
+}
+
 static luce_status compile(struct device *d, struct program **out, const struct tape *t, const struct plan *p,
                            struct device_cache *c, luce_error *err)
 {
@@ -149,7 +155,7 @@ static const struct device_fns fns = {
     .close = close_device, .info = info, .has = has, .weight_bytes = weight_bytes, .upload = upload,
     .release = release, .cache_open = cache_open_, .cache_close = cache_close_, .compile = compile,
     .program_close = program_close, .page_read = page_read,
-    .page_write = page_write, .run = run, .read = read_,
+    .page_write = page_write, .page_copy = page_copy, .run = run, .read = read_,
 };
 
 struct device *ref_device(bool equal_bits, uint64_t memory_free)

@@ -63,9 +63,15 @@ static luce_status fake_page_write(struct device *d, struct device_cache *c, int
     return LUCE_OK;
 }
 
+static luce_status fake_page_copy(struct device *d, struct device_cache *c, int kind, int from, int to,
+                                  luce_error *err)
+{
+    return fake_page_write(d, c, kind, to, ((struct fake *)d)->tag[kind][from], err);
+}
+
 static const struct device_fns fake_fns = {
     .cache_open = fake_cache_open, .cache_close = fake_cache_close, .page_read = fake_page_read,
-    .page_write = fake_page_write,
+    .page_write = fake_page_write, .page_copy = fake_page_copy,
 };
 
 static struct fake fake;

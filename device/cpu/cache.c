@@ -101,6 +101,13 @@ luce_status cpu_page_write(struct device *d, struct device_cache *c, int kind, i
     return st;
 }
 
+luce_status cpu_page_copy(struct device *d, struct device_cache *c, int kind, int from, int to, luce_error *err)
+{
+    uint8_t *at = NULL;
+    luce_status st = find_page(c, kind, from, &at, err);
+    return st ? st : cpu_page_write(d, c, kind, to, at, err);
+}
+
 luce_status cache_edit(struct device_cache *c, const struct step *s, luce_error *err)
 {
     for (int i = 0; i < s->head.n_edits; i++) {

@@ -281,6 +281,7 @@ luce_status cpu_page_read(struct device *d, struct device_cache *c, int kind, in
                           luce_error *err);
 luce_status cpu_page_write(struct device *d, struct device_cache *c, int kind, int page, const void *host,
                            luce_error *err);
+luce_status cpu_page_copy(struct device *d, struct device_cache *c, int kind, int from, int to, luce_error *err);
 luce_status cpu_compile(struct device *d, struct program **out, const struct tape *t, const struct plan *p,
                         struct device_cache *c, luce_error *err);
 void cpu_program_close(struct device *d, struct program *p);

@@ -69,6 +69,16 @@ luce_status gpu_page_write(struct device *d, struct device_cache *c, int kind, i
     return move_page((struct gpu *)d, c, kind, page, NULL, host, false, err);
 }
 
+luce_status gpu_page_copy(struct device *d, struct device_cache *c, int kind, int from, int to, luce_error *err)
+{
+    struct gpu *g = (struct gpu *)d;
+    uint64_t bytes = c->layout->kind[kind].page_bytes;
+    uint8_t *pages = c->pages[kind];
+    gpu_error e = GPU(MemcpyAsync)(pages + (uint64_t)to * bytes, pages + (uint64_t)from * bytes, bytes,
+                                   GPU(MemcpyDeviceToDevice), g->stream);
+    return gpu_check(g, e, "copying a page", err);
+}
+
 struct kv_place gpu_kv_place(const struct device_cache *c, int layer)
 {
     const struct kv_layer *y = &c->layout->layer[layer];

@@ -197,9 +197,7 @@ static void emit_route(struct emitter *e)
                             .scale = a->scale != 0 ? a->scale : 1 };
     struct launch *l = push(e, 2);
     if (!l) return;
-    launch_route(l, &x, bucket_rows(e, ids));
-    if (table_of(e, ids)) launch_moe_table(l + 1, table_of(e, ids), &x, bucket_rows(e, ids));
-    done(e, table_of(e, ids) ? 2 : 1);
+    done(e, launch_route(l, &x, table_of(e, ids), bucket_rows(e, ids)));
 }
 
 /* The product of an expert call. */

@@ -84,6 +84,7 @@ luce_status gpu_page_read(struct device *d, struct device_cache *c, int kind, in
                           luce_error *err);
 luce_status gpu_page_write(struct device *d, struct device_cache *c, int kind, int page, const void *host,
                            luce_error *err);
+luce_status gpu_page_copy(struct device *d, struct device_cache *c, int kind, int from, int to, luce_error *err);
 struct kv_place gpu_kv_place(const struct device_cache *c, int layer);
 struct state_place gpu_state_place(const struct device_cache *c, int layer);
 

@@ -182,8 +182,8 @@ struct gated_args {
     const int32_t *n_rows;
     int32_t heads, dim, gate_cols, at, stride, silu, scalar;
     float eps;
+    int32_t pieces;             /* of a head, a warp each; set by launch_gated */
 };
-/* A warp a head. */
 void launch_gated(struct launch *l, const struct gated_args *a, int rows);
 
 struct mix_args {               /* CONV */
@@ -237,7 +237,6 @@ struct route_args {
     float scale;
 };
 bool route_can(int experts);
-void launch_route(struct launch *l, const struct route_args *a, int rows);
 
 /* Assignments (row * used + slot) by expert, in parts of at most moe_width; the entries follow the parts' room. */
 struct moe_part {
@@ -249,8 +248,8 @@ struct moe_table {
 };
 int moe_width(int rows);
 uint64_t moe_table_bytes(int rows, int used, int experts);
-/* Fills the table with what the route wrote. */
-void launch_moe_table(struct launch *l, struct moe_table *table, const struct route_args *r, int rows);
+/* Routes, and fills the table when it is not NULL: one or two launches. */
+int launch_route(struct launch *l, const struct route_args *a, struct moe_table *table, int rows);
 
 struct moe_product {            /* STORE: x and y by assignment; else x by row, and 16 gate rows, 16 up rows, ... */
     enum tile_format format;

@@ -111,8 +111,46 @@ static luce_status fill_pair(struct gpu *g, struct gpu_pack *p, luce_error *err)
     return st;
 }
 
+/* Whether a strip of 128 rows has some of two matrices. */
+static bool share_strips(const struct weight *const *w, int n)
+{
+    bool shared = false;
+    for (int i = 0; i + 1 < n; i++) shared |= w[i]->dim[1] % 128 != 0;
+    return shared;
+}
+
+/* All matrices as one: their rows, one after the other, in device memory for a while. */
+static luce_status fill_joined(struct gpu *g, struct gpu_pack *p, luce_error *err)
+{
+    struct rows all = { 0 }, r;
+    void *temporary, *joined = NULL;
+    uint64_t at = 0;
+    luce_status st = LUCE_OK;
+    for (int i = 0; i < p->n && !st; i++) {
+        st = prepare(g, p, p->w[i], &r, &temporary, err);
+        uint64_t bytes = (uint64_t)r.n_rows * r.row_bytes;
+        if (!st && i == 0) {
+            all = r;
+            all.n_rows = p->n_rows;
+            st = gpu_alloc(g, &joined, (uint64_t)p->n_rows * r.row_bytes, p->w[0]->name, err);
+        }
+        if (!st) st = gpu_check(g, GPU(MemcpyAsync)((uint8_t *)joined + at, r.at, bytes, GPU(MemcpyDeviceToDevice),
+                                                    g->stream), "packing weights", err);
+        if (!st) st = gpu_check(g, GPU(StreamSynchronize)(g->stream), "packing weights", err);
+        at += bytes;
+        gpu_free(g, temporary);
+    }
+    all.at = joined;
+    if (!st) st = gpu_check(g, pack_tiles(p->format, p->tiles, &all, NULL, false, 1, g->stream), "packing weights",
+                            err);
+    if (!st) st = gpu_check(g, GPU(StreamSynchronize)(g->stream), "packing weights", err);
+    gpu_free(g, joined);
+    return st;
+}
+
 static luce_status fill_rows(struct gpu *g, struct gpu_pack *p, luce_error *err)
 {
+    if (share_strips(p->w, p->n)) return fill_joined(g, p, err);
     luce_status st = LUCE_OK;
     uint8_t *to = p->tiles;
     for (int i = 0; i < p->n && !st; i++) {
@@ -129,14 +167,15 @@ static luce_status fill_rows(struct gpu *g, struct gpu_pack *p, luce_error *err)
     return st;
 }
 
-/* Whether they can share one product: one format, and all but the last in whole strips. */
+/* Whether they can share one product: one format; rows of one kind where a strip has rows of two. */
 static bool fits(const struct weight *const *w, int n, bool pair)
 {
+    const struct gpu_weight *first = w[0]->dev;
     for (int i = 0; i < n; i++) {
         const struct gpu_weight *x = w[i]->dev;
-        if (tiles_of(x->type) != tiles_of(((const struct gpu_weight *)w[0]->dev)->type)) return false;
+        if (tiles_of(x->type) != tiles_of(first->type)) return false;
         if (n > 1 && x->pack && !same(x->pack, w, n, pair)) return false;
-        if (!pair && i + 1 < n && w[i]->dim[1] % 128) return false;
+        if (!pair && share_strips(w, n) && (x->type != first->type || x->unit != first->unit)) return false;
     }
     return true;
 }

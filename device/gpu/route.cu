@@ -1,80 +1,82 @@
 /* device/gpu/route.cu - around the products of experts: ROUTE, the table of who goes where, the sum over slots.
  *
  * ROUTE: a warp a row. Lane i scores experts i, i + 32, ...; sums and maxima by butterfly; the chosen ones by
- * repeated search: more is better, NaN is last, ties go to the lower index. The order depends on the number of
- * experts alone.
- * The table is one block's work: places within an expert come by atomic counts of whole numbers, and no result
- * depends on them. */
+ * repeated search for the greatest whole number made of score and index: more is better, NaN is last, ties go to the
+ * lower index. The order depends on the number of experts alone.
+ * The table is one block's work, in narrow steps of few rows of the block that routes: places within an expert come
+ * by atomic counts of whole numbers, and no result depends on them. */
 #include "device/gpu/rows.cuh"
 
-enum { TABLE_THREADS = 1024, ROUTE_MOST = 4096 };
+enum { TABLE_THREADS = 1024, ROUTE_MOST = 4096, ROUTE_ROWS = 8 };
 bool route_can(int experts)
 {
     return experts <= ROUTE_MOST;
 }
 
-__device__ inline bool beats(float a, int at_a, float b, int at_b)
+/* Greater for what is picked first. */
+__device__ inline uint64_t pick_order(float x, int expert)
 {
-    if (isnan(a) || isnan(b)) return isnan(a) == isnan(b) ? at_a < at_b : isnan(b);
-    return a > b || (a == b && at_a < at_b);
+    const uint32_t bits = __float_as_uint(x + 0.0f);        /* one zero */
+    const uint32_t rank = isnan(x) ? 0 : bits >> 31 ? ~bits : bits | 0x80000000u;
+    return (uint64_t)rank << 32 | (uint32_t)~expert;
 }
 
-__global__ void __launch_bounds__(WARP) route_kernel(route_args a)
+/* One row, by a warp. N: experts of a lane. score: room for all. */
+template <int N> __device__ inline void route_row(const route_args &a, int row, float *score)
 {
-    DYNAMIC_SHARED(float, score);           /* [experts]; then what they are picked by */
-    launch_dependents();
-    wait_predecessor();
-    const int row = blockIdx.x, lane = threadIdx.x;
-    if (row >= *a.n_rows) return;
-    float *pick = score + a.experts;
+    const int lane = threadIdx.x % WARP;
     const float *z = a.z + (uint64_t)row * a.experts;
-    float most = -INFINITY, total = 0;
-    for (int e = lane; e < a.experts; e += WARP) most = fmaxf(most, z[e]);
+    float x[N], most = -INFINITY, total = 0;
+    uint64_t left[N];                       /* 0: taken, or none */
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const int e = lane + i * WARP;
+        x[i] = e < a.experts ? z[e] : -INFINITY;
+        most = e < a.experts ? fmaxf(most, x[i]) : most;
+    }
     most = warp_max(most);
-    for (int e = lane; e < a.experts; e += WARP) {
-        score[e] = a.sigmoid ? 1.0f / (1.0f + expf(-z[e])) : expf(z[e] - most);
-        total += score[e];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        if (lane + i * WARP >= a.experts) continue;
+        x[i] = a.sigmoid ? 1.0f / (1.0f + expf(-x[i])) : expf(x[i] - most);
+        total += x[i];
     }
     total = warp_sum(total);
-    for (int e = lane; e < a.experts; e += WARP) {
-        if (!a.sigmoid) score[e] = score[e] / total;
-        pick[e] = a.bias ? score[e] + a.bias[e] : score[e];
-    }
-    float sum = 0;
-    uint32_t taken[ROUTE_MOST / WARP / 32] = { 0 };     /* of this lane's experts */
-    for (int j = 0; j < a.used; j++) {
-        int best = -1;
-        float top = 0;
-        for (int i = 0, e = lane; e < a.experts; i++, e += WARP)
-            if (!(taken[i / 32] >> (i % 32) & 1) && (best < 0 || beats(pick[e], e, top, best))) best = e, top = pick[e];
-        for (int by = 16; by; by /= 2) {
-            const float other = __shfl_xor_sync(0xffffffffu, top, by);
-            const int at = __shfl_xor_sync(0xffffffffu, best, by);
-            if (at >= 0 && (best < 0 || beats(other, at, top, best))) best = at, top = other;
-        }
-        if (best % WARP == lane) taken[best / WARP / 32] |= 1u << (best / WARP % 32);
-        const float w = score[best];
-        sum += w;
-        if (lane == 0) {
-            a.ids[(uint64_t)row * a.used + j] = best;
-            a.weights[(uint64_t)row * a.used + j] = w;
-        }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const int e = lane + i * WARP;
+        left[i] = 0;
+        if (e >= a.experts) continue;
+        if (!a.sigmoid) x[i] = x[i] / total;
+        score[e] = x[i];
+        left[i] = pick_order(a.bias ? x[i] + a.bias[e] : x[i], e);
     }
     __syncwarp();
-    for (int j = lane; j < a.used; j += WARP) {
-        float *w = a.weights + (uint64_t)row * a.used + j;
-        *w = (a.normalise ? *w / sum : *w) * a.scale;
+    float sum = 0;
+    int32_t *ids = a.ids + (uint64_t)row * a.used;
+    float *weights = a.weights + (uint64_t)row * a.used;
+    for (int j = 0; j < a.used; j++) {
+        uint64_t best = 0;
+#pragma unroll
+        for (int i = 0; i < N; i++) best = left[i] > best ? left[i] : best;
+        for (int by = 16; by; by /= 2) {
+            const uint64_t other = __shfl_xor_sync(0xffffffffu, best, by);
+            best = other > best ? other : best;
+        }
+#pragma unroll
+        for (int i = 0; i < N; i++) left[i] = left[i] == best ? 0 : left[i];
+        const int e = (int)~(uint32_t)best;
+        sum += score[e];
+        if (lane == 0) ids[j] = e, weights[j] = score[e];
     }
-}
-void launch_route(launch *l, const route_args *a, int rows)
-{
-    fill_launch(l, route_kernel, dim3(rows), WARP, 2 * a->experts * sizeof(float), *a);
+    __syncwarp();
+    for (int j = lane; j < a.used; j += WARP) weights[j] = (a.normalise ? weights[j] / sum : weights[j]) * a.scale;
 }
 
 struct table_args {
-    const int32_t *ids, *n_rows;
-    moe_table *table;
-    int32_t used, experts, width, entries;
+    route_args route;
+    moe_table *table;           /* NULL: none is wanted */
+    int32_t width, entries;
 };
 /* A warp's running sum of x, this lane's included; *all is the sum of all lanes. */
 __device__ inline int running_sum(int x, int *all)
@@ -87,34 +89,53 @@ __device__ inline int running_sum(int x, int *all)
     *all = __shfl_sync(0xffffffffu, x, WARP - 1);
     return x;
 }
-__global__ void __launch_bounds__(TABLE_THREADS) table_kernel(table_args a)
+/* By all threads of the block. count: room for twice the experts. */
+__device__ inline void make_table(const table_args &a, int *count)
 {
-    DYNAMIC_SHARED(int, count);             /* [experts]; then where the next assignment of each goes */
-    int *next = count + a.experts;
-    launch_dependents();
-    wait_predecessor();
-    const int n = *a.n_rows * a.used;
-    for (int e = threadIdx.x; e < a.experts; e += blockDim.x) count[e] = 0;
+    const int32_t *ids = a.route.ids;
+    const int experts = a.route.experts, n = *a.route.n_rows * a.route.used;
+    int *next = count + experts;            /* where the next assignment of each expert goes */
+    for (int e = threadIdx.x; e < experts; e += blockDim.x) count[e] = 0;
     __syncthreads();
-    for (int i = threadIdx.x; i < n; i += blockDim.x) atomicAdd(&count[a.ids[i]], 1);
+    for (int i = threadIdx.x; i < n; i += blockDim.x) atomicAdd(&count[ids[i]], 1);
     __syncthreads();
     if (threadIdx.x == 0) a.table->entries = a.entries;
-    if (threadIdx.x < WARP) {
-        int first = 0, part = 0;
-        for (int e0 = 0; e0 < a.experts; e0 += WARP) {
-            const int e = e0 + threadIdx.x, mine = e < a.experts ? count[e] : 0, parts = (mine + a.width - 1) / a.width;
-            int all, all_parts;
-            const int at = first + running_sum(mine, &all) - mine, p = part + running_sum(parts, &all_parts) - parts;
-            if (e < a.experts) next[e] = at;
-            for (int i = 0; i < parts; i++)
-                a.table->part[p + i] = moe_part{ e, at + i * a.width, min(mine - i * a.width, a.width) };
-            first += all;
-            part += all_parts;
+    if (threadIdx.x < WARP) {               /* a lane some experts that follow each other */
+        const int each = (experts + WARP - 1) / WARP;
+        const int e0 = min((int)threadIdx.x * each, experts), e1 = min(e0 + each, experts);
+        int mine = 0, parts = 0, all;
+        for (int e = e0; e < e1; e++) mine += count[e], parts += (count[e] + a.width - 1) / a.width;
+        int at = running_sum(mine, &all) - mine, part = running_sum(parts, &all) - parts;
+        if (threadIdx.x == 0) a.table->n_parts = all;
+        for (int e = e0; e < e1; e++) {
+            next[e] = at;
+            for (int i = 0; i < count[e]; i += a.width)
+                a.table->part[part++] = moe_part{ e, at + i, min(count[e] - i, a.width) };
+            at += count[e];
         }
-        if (threadIdx.x == 0) a.table->n_parts = part;
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < n; i += blockDim.x) moe_entries(a.table)[atomicAdd(&next[a.ids[i]], 1)] = i;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) moe_entries(a.table)[atomicAdd(&next[ids[i]], 1)] = i;
+}
+__global__ void __launch_bounds__(TABLE_THREADS) table_kernel(table_args a)
+{
+    DYNAMIC_SHARED(int, count);
+    launch_dependents();
+    wait_predecessor();
+    make_table(a, count);
+}
+
+/* N: experts of a lane. One block takes all rows and makes the table where there are ROUTE_ROWS at most. */
+template <int N> __global__ void __launch_bounds__(ROUTE_ROWS * WARP) route_kernel(table_args a)
+{
+    DYNAMIC_SHARED(float, score);           /* [rows of the block][experts]; the table's counts follow */
+    launch_dependents();
+    const int warp = threadIdx.x / WARP, row = blockIdx.x * (blockDim.x / WARP) + warp;
+    wait_predecessor();
+    if (row < *a.route.n_rows) route_row<N>(a.route, row, score + warp * a.route.experts);
+    if (!a.table) return;
+    __syncthreads();
+    make_table(a, (int *)score + blockDim.x / WARP * a.route.experts);
 }
 static int most_parts(int assignments, int experts, int width)
 {
@@ -132,24 +153,35 @@ uint64_t moe_table_bytes(int rows, int used, int experts)
 {
     return (uint64_t)entries_at(rows, used, experts) + 4 * (uint64_t)rows * used;
 }
-void launch_moe_table(launch *l, moe_table *table, const route_args *r, int rows)
+
+/* Rows of a block: the block that takes all of them makes the table, too. */
+int launch_route(launch *l, const route_args *r, moe_table *table, int rows)
 {
-    table_args a = { r->ids, r->n_rows, table, r->used, r->experts, moe_width(rows),
-                     entries_at(rows, r->used, r->experts) };
-    fill_launch(l, table_kernel, dim3(1), rows * r->used > 256 ? TABLE_THREADS : 256, 2 * r->experts * sizeof(int), a);
+    const bool one = rows <= ROUTE_ROWS;
+    const int per = one ? rows : ROUTE_ROWS, lanes = (r->experts + WARP - 1) / WARP;
+    table_args a = { *r, one ? table : nullptr, moe_width(rows), entries_at(rows, r->used, r->experts) };
+    void (*kernel)(table_args) = lanes <= 4 ? route_kernel<4> : lanes <= 8 ? route_kernel<8>
+                               : lanes <= 16 ? route_kernel<16> : route_kernel<ROUTE_MOST / WARP>;
+    allow_shared(kernel, (ROUTE_ROWS + 2) * ROUTE_MOST * (int)sizeof(float));
+    fill_launch(l, kernel, dim3((rows + per - 1) / per), per * WARP,
+                (per + (a.table ? 2 : 0)) * r->experts * sizeof(float), a);
+    if (one || !table) return 1;
+    a.table = table;
+    fill_launch(l + 1, table_kernel, dim3(1), TABLE_THREADS, 2 * r->experts * sizeof(int), a);
+    return 2;
 }
 
 __global__ void __launch_bounds__(256) combine_experts_kernel(moe_sum_args a)
 {
     launch_dependents();
-    wait_predecessor();
     const int row = blockIdx.y;
-    if (row >= *a.n_rows) return;
+    if (row >= *a.n_rows) return wait_predecessor();
+    wait_predecessor();
     const float *w = a.weights + (uint64_t)row * a.used;
     for (int c = blockIdx.x * blockDim.x + threadIdx.x; c < a.cols; c += gridDim.x * blockDim.x) {
         const float *z = a.z + (uint64_t)row * a.used * a.cols + c;
         float sum = 0;
-#pragma unroll 4
+#pragma unroll 8
         for (int j = 0; j < a.used; j++) sum = __fmaf_rn(w[j], z[(uint64_t)j * a.cols], sum);
         const uint64_t at = (uint64_t)row * a.cols + c;
         a.y[at] = a.residual ? sum + a.residual[at] : sum;

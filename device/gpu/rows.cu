@@ -261,33 +261,71 @@ void launch_pad(launch *l, form f, int cols, int rows)
     fill_launch(l, pad_kernel, dim3(rows), 64, 0, a);
 }
 
-/* ---- GATED: a warp a head; CONV: a block a row ------------------------------------------------------- */
-enum { GATED_WARPS = 4 };
-__global__ void __launch_bounds__(GATED_WARPS * WARP) gated_kernel(gated_args a)
+/* ---- GATED: a warp a head with a norm, else a warp for GATED_COLS of its columns; CONV: a block a row ---- */
+enum { GATED_WARPS = 4, GATED_PAIRS = 4, GATED_COLS = 2 * WARP * GATED_PAIRS };
+
+/* EVEN: all pairs of columns are aligned. Loads of a warp's first columns go before the sum. */
+template <bool EVEN> __global__ void __launch_bounds__(GATED_WARPS * WARP) gated_kernel(gated_args a)
 {
     launch_dependents();
-    wait_predecessor();
-    const int row = blockIdx.y, head = blockIdx.x * GATED_WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    if (row >= *a.n_rows || head >= a.heads) return;
-    const float *x = a.x + ((uint64_t)row * a.heads + head) * a.dim;
+    const int row = blockIdx.y, piece = blockIdx.x * GATED_WARPS + threadIdx.x / WARP, head = piece / a.pieces;
+    const int from = piece % a.pieces * GATED_COLS, first = from + 2 * (threadIdx.x % WARP), dim = a.dim;
+    const int end = a.pieces > 1 ? min(dim, from + GATED_COLS) : dim;
+    if (row >= *a.n_rows || head >= a.heads) return wait_predecessor();
+    const float *x = a.x + ((uint64_t)row * a.heads + head) * dim;
     const float *g = a.gate + (uint64_t)row * a.gate_cols + a.at + (uint64_t)head * a.stride;
-    float scale = 1;
+    auto pair = [&](const float *from, int c) {
+        if (c >= end) return make_float2(0, 0);
+        return EVEN ? *(const float2 *)(from + c) : make_float2(from[c], c + 1 < end ? from[c + 1] : 0.0f);
+    };
+    float2 w[GATED_PAIRS], v[GATED_PAIRS], z[GATED_PAIRS];
+#pragma unroll
+    for (int i = 0; i < GATED_PAIRS; i++) w[i] = a.w ? pair(a.w, first + i * 2 * WARP) : make_float2(1, 1);
+    wait_predecessor();
+    const float one = a.scalar ? g[0] : 0.0f;
+    float scale = 1, sum = 0;
+#pragma unroll
+    for (int i = 0; i < GATED_PAIRS; i++) {
+        const int c = first + i * 2 * WARP;
+        v[i] = pair(x, c);
+        z[i] = a.scalar ? make_float2(one, one) : pair(g, c);
+        sum = __fmaf_rn(v[i].x, v[i].x, sum), sum = __fmaf_rn(v[i].y, v[i].y, sum);
+    }
     if (a.w) {
-        float sum = 0;
-        for (int c = lane; c < a.dim; c += WARP) sum = __fmaf_rn(x[c], x[c], sum);
-        scale = 1.0f / sqrtf(warp_sum(sum) / a.dim + a.eps);
+        for (int c = first + GATED_COLS; c < end; c += 2 * WARP) {
+            const float2 far = pair(x, c);
+            sum = __fmaf_rn(far.x, far.x, sum), sum = __fmaf_rn(far.y, far.y, sum);
+        }
+        scale = 1.0f / sqrtf(warp_sum(sum) / dim + a.eps);
     }
-    for (int c = lane; c < a.dim; c += WARP) {
-        const float z = g[a.scalar ? 0 : c], f = (a.silu ? z : 1.0f) / (1.0f + expf(-z));
-        const float y = (a.w ? x[c] * scale * a.w[c] : x[c]) * f;
-        const int k = head * a.dim + c;
-        if (a.y) a.y[(uint64_t)row * a.heads * a.dim + k] = y;
-        if (a.form.at) *(__half *)form_at(a.form, row, k) = clamped_half(y * a.form.scale);
-    }
+    auto put = [&](int c, float2 from, float2 by, float2 gate) {
+        auto gated = [&](float value, float weight, float at) {
+            return (a.w ? value * scale * weight : value) * ((a.silu ? at : 1.0f) / (1.0f + expf(-at)));
+        };
+        const float2 y = make_float2(gated(from.x, by.x, gate.x), gated(from.y, by.y, gate.y));
+        const int k = head * dim + c;
+        float *out = a.y ? a.y + (uint64_t)row * a.heads * dim + k : nullptr;
+        if (EVEN && out) *(float2 *)out = y;
+        if (EVEN && a.form.at) form_put2(a.form, row, k, y.x, y.y);
+        for (int i = 0; !EVEN && i < 2 && c + i < end; i++) {
+            const float one_of = i ? y.y : y.x;
+            if (out) out[i] = one_of;
+            if (a.form.at) *(__half *)form_at(a.form, row, k + i) = clamped_half(one_of * a.form.scale);
+        }
+    };
+#pragma unroll
+    for (int i = 0; i < GATED_PAIRS; i++)
+        if (first + i * 2 * WARP < end) put(first + i * 2 * WARP, v[i], w[i], z[i]);
+    for (int c = first + GATED_COLS; c < end; c += 2 * WARP)
+        put(c, pair(x, c), a.w ? pair(a.w, c) : make_float2(1, 1), a.scalar ? make_float2(one, one) : pair(g, c));
 }
-void launch_gated(launch *l, const gated_args *a, int rows)
+void launch_gated(launch *l, const gated_args *from, int rows)
 {
-    fill_launch(l, gated_kernel, dim3((a->heads + GATED_WARPS - 1) / GATED_WARPS, rows), GATED_WARPS * WARP, 0, *a);
+    gated_args a = *from;
+    a.pieces = a.w ? 1 : (a.dim + GATED_COLS - 1) / GATED_COLS;
+    const bool even = (a.dim | a.at | a.stride | a.gate_cols) % 2 == 0;
+    const dim3 grid((a.heads * a.pieces + GATED_WARPS - 1) / GATED_WARPS, rows);
+    fill_launch(l, even ? gated_kernel<true> : gated_kernel<false>, grid, GATED_WARPS * WARP, 0, a);
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) mix_kernel(mix_args a)
