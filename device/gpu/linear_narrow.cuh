@@ -90,17 +90,28 @@ template <class F, int NT> struct linear_shape {
     enum {
         WARPS = ROW_WARPS * F::KWARPS,
         THREADS = WARPS * WARP,
-        STAGES = 80 * 1024 / (WARPS * F::TILE) < 2 ? 2 : 80 * 1024 / (WARPS * F::TILE),
+        ROOM = NT <= 2 ? 80 * 1024 : 64 * 1024,
+        STAGES = ROOM / (WARPS * F::TILE) < 2 ? 2 : ROOM / (WARPS * F::TILE),
         RING = WARPS * STAGES * F::TILE,
         /* [rw][kw][register][lane] */
-        JOINED = NT < 2 ? NT : 2,               /* column tiles that are summed at a time */
+        JOINED = NT == 2 ? 2 : 1,               /* column tiles that are summed at a time */
         REDUCE = F::KWARPS * ROW_WARPS * JOINED * 4 * WARP * 4,
         FIXED = RING + REDUCE + F::LUT + 128,
         LIMIT = 227 * 1024,
-        PANEL = (LIMIT - FIXED) / (NT * X_CHUNK),       /* chunks of activations that fit */
+        PANEL = (LIMIT - FIXED - 1024) / (NT * X_CHUNK),        /* chunks of activations that fit */
+        HALF = PANEL / 2 / F::KWARPS * F::KWARPS,       /* of them, when they do not stay: as many for each warp */
     };
 };
 
+template <int NT> __device__ inline void clear(float acc[2][NT][4])
+{
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int j = 0; j < NT; j++)
+#pragma unroll
+            for (int r = 0; r < 4; r++) acc[i][j][r] = 0;
+}
 /* A tile's k-steps 2 H and 2 H + 1 with all columns. */
 template <class F, int NT, int H>
 __device__ inline void multiply(float acc[2][NT][4], const typename F::regs &regs, const uint4 *b)
@@ -131,10 +142,26 @@ __device__ inline void multiply_step(float acc[2][NT][4], const typename F::regs
     }
 }
 
-/* Sums over the warps kw of a row group, in order: this warp gets registers kw, kw + KWARPS, ... of the
- * fragments. acc is zero afterwards. */
 template <class F, int NT>
-__device__ inline void sum_warps(float acc[2][NT][4], float v[2][NT * 4 / F::KWARPS], float *reduce, int rw, int kw,
+__device__ inline void multiply_tile(float acc[2][NT][4], const typename F::regs &regs, const uint4 *b)
+{
+    if constexpr (NT <= 4) {
+        multiply<F, NT, 0>(acc, regs, b), multiply<F, NT, 1>(acc, regs, b);
+    } else {                /* barriers, or loads of later steps come early and sums leave registers */
+        multiply_step<F, NT, 0>(acc, regs, b);
+        __syncwarp();
+        multiply_step<F, NT, 1>(acc, regs, b);
+        __syncwarp();
+        multiply_step<F, NT, 2>(acc, regs, b);
+        __syncwarp();
+        multiply_step<F, NT, 3>(acc, regs, b);
+    }
+}
+
+/* Sums over the warps kw of a row group, in order: this warp gets registers kw, kw + KWARPS, ... of the
+ * fragments. */
+template <class F, int NT>
+__device__ inline void sum_warps(const float acc[2][NT][4], float v[2][NT * 4 / F::KWARPS], float *reduce, int rw, int kw,
                                  int lane)
 {
     enum { JOINED = linear_shape<F, NT>::JOINED };
@@ -144,10 +171,8 @@ __device__ inline void sum_warps(float acc[2][NT][4], float v[2][NT * 4 / F::KWA
 #pragma unroll
         for (int j0 = 0; j0 < NT; j0 += JOINED) {
 #pragma unroll
-            for (int x = 0; x < JOINED * 4; x++) {
+            for (int x = 0; x < JOINED * 4; x++)
                 reduce[(kw * JOINED * 4 + x) * WARP + lane] = acc[i][j0 + x / 4][x % 4];
-                acc[i][j0 + x / 4][x % 4] = 0;
-            }
             group_sync(1 + rw, F::KWARPS * WARP);
 #pragma unroll
             for (int m = 0; m < JOINED * 4 / F::KWARPS; m++) {
@@ -327,22 +352,17 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
     /* Activations: all that the block needs when they fit (resident), else panel after panel. */
     const int want = u1 - u0 < a.n_chunks ? u1 - u0 : a.n_chunks;
     const bool resident = want <= shape::PANEL;
-    const int panel_units = resident ? u1 - u0 : shape::PANEL / 2;
+    const int panel_units = resident ? u1 - u0 : shape::HALF;
     uint8_t *panel = panels;
     /* Starts the copy of the panel of units p .. into half `half` of the panels. */
     auto load_panel = [&](int p, int half) {
-        load_chunks<NT, shape::THREADS>(a, panels + half * (shape::PANEL / 2) * NT * X_CHUNK, p % a.n_chunks,
+        load_chunks<NT, shape::THREADS>(a, panels + half * shape::HALF * NT * X_CHUNK, p % a.n_chunks,
                                         resident ? want : min(panel_units, u1 - p), &bar[half]);
     };
     load_panel(u0, 0);
     if (u0 + panel_units < u1) load_panel(u0 + panel_units, 1);
     float acc[2][NT][4];
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-#pragma unroll
-        for (int j = 0; j < NT; j++)
-#pragma unroll
-            for (int r = 0; r < 4; r++) acc[i][j][r] = 0;
+    clear<NT>(acc);
 
     /* Wide buckets need their registers for sums. */
     constexpr bool AHEAD = F::IN_REGISTERS && NT <= 2;
@@ -350,7 +370,7 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
     for (int p0 = u0; p0 < u1; p0 += panel_units) {
         const int p1 = p0 + panel_units < u1 ? p0 + panel_units : u1;
         const int turn = (p0 - u0) / panel_units;
-        panel = panels + (turn & 1) * (shape::PANEL / 2) * NT * X_CHUNK;
+        panel = panels + (turn & 1) * shape::HALF * NT * X_CHUNK;
 #if HAS_BULK_COPY
         bar_wait(&bar[turn & 1], turn >> 1 & 1);
 #else
@@ -364,12 +384,7 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
             const int s1 = strip_end < p1 ? strip_end : p1;
             auto product = [&](const typename F::regs &r) {
                 const uint4 *b = (const uint4 *)(panel + at * NT * X_CHUNK) + lane;
-                if constexpr (NT <= 4) {
-                    multiply<F, NT, 0>(acc, r, b), multiply<F, NT, 1>(acc, r, b);
-                } else {
-                    multiply_step<F, NT, 0>(acc, r, b), multiply_step<F, NT, 1>(acc, r, b);
-                    multiply_step<F, NT, 2>(acc, r, b), multiply_step<F, NT, 3>(acc, r, b);
-                }
+                multiply_tile<F, NT>(acc, r, b);
                 mine += F::KWARPS;
                 at += F::KWARPS;
                 if (at >= a.n_chunks) at -= a.n_chunks;
@@ -408,6 +423,7 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
             const int b1 = unit_block(strip_end - 1, gridDim.x, units);
             if (b1 > b0) sum_blocks<F, NT>(a, strip, b0, b1, v, rw, kw, lane);
             if ((int)blockIdx.x == b0) finish_strip<F, NT, EPI>(a, strip, v, rw, kw, lane);
+            clear<NT>(acc);         /* here, not before: until then its registers hold parts */
         }
         if (p0 + 2 * panel_units < u1) {        /* this half is free once everyone is done with it */
             __syncthreads();

@@ -108,12 +108,7 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) moe_kernel(mo
         __syncthreads();                    /* everyone is done with the entries of the item before */
         if ((int)threadIdx.x < part.count) entry[threadIdx.x] = moe_entries(a.table)[part.first + threadIdx.x];
         float acc[2][NT][4];
-#pragma unroll
-        for (int i = 0; i < 2; i++)
-#pragma unroll
-            for (int j = 0; j < NT; j++)
-#pragma unroll
-                for (int r = 0; r < 4; r++) acc[i][j][r] = 0;
+        clear<NT>(acc);
         for (int c0 = 0, mine = kw; c0 < a.n_chunks; c0 += shape::PANEL) {
             const int c1 = min(c0 + shape::PANEL, a.n_chunks);
             __syncthreads();
@@ -128,12 +123,7 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) moe_kernel(mo
                     fetch(slot);
                 }
                 const uint4 *b = (const uint4 *)(panel + (mine - c0) * NT * X_CHUNK) + lane;
-                if constexpr (NT <= 4) {
-                    multiply<F, NT, 0>(acc, regs, b), multiply<F, NT, 1>(acc, regs, b);
-                } else {
-                    multiply_step<F, NT, 0>(acc, regs, b), multiply_step<F, NT, 1>(acc, regs, b);
-                    multiply_step<F, NT, 2>(acc, regs, b), multiply_step<F, NT, 3>(acc, regs, b);
-                }
+                multiply_tile<F, NT>(acc, regs, b);
                 if (!F::IN_REGISTERS) {
                     __syncwarp();
                     fetch(slot);
