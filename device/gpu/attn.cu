@@ -553,6 +553,10 @@ template <int DP> static int launch_dim(launch *l, const attn_args *a, int rows,
 }
 int launch_attn(launch *l, const attn_args *a, int rows, bool wide, int n_units)
 {
+    if (wide && attn_wide_can(a)) {
+        launch_attn_wide(l, a, n_units);
+        return 1;
+    }
     if (a->kv.dim <= 64) return launch_dim<64>(l, a, rows, wide, n_units);
     if (a->kv.dim <= 128) return launch_dim<128>(l, a, rows, wide, n_units);
     return launch_dim<256>(l, a, rows, wide, n_units);

@@ -142,6 +142,9 @@ struct attn_args {
 bool attn_can(int heads, int kv_heads, int dim);
 /* Narrow: two launches, the splits and their combination. Returns how many it filled (1 or 2). */
 int launch_attn(struct launch *l, const struct attn_args *a, int rows, bool wide, int n_units);
+/* Wide steps by warp groups (attn_wide.cu), where they can; one launch. launch_attn chooses. */
+bool attn_wide_can(const struct attn_args *a);
+void launch_attn_wide(struct launch *l, const struct attn_args *a, int n_units);
 /* Positions of a split in caches of so many positions a sequence, and floats of scratch. */
 int attn_split(int max_positions);
 uint64_t attn_scratch(int rows, int heads, int dim, int max_splits);
@@ -226,6 +229,7 @@ enum { PRODUCT_CALLS = 1024, WIDE_ROWS = 128, WIDE_LAUNCHES = 64 };
 int launch_wide_product(struct launch *l, const struct product *p, int n_units);
 uint64_t wide_panel_bytes(const struct product *p, int n_units);
 void products_prepare(void);    /* once a device: attributes of the kernels */
+bool has_warpgroups(void);      /* after that: the device has warp-group products (sm_90a) */
 
 /* ---- experts (moe.cuh, route.cu) --------------------------------------------------------------------- */
 struct route_args {

@@ -55,13 +55,6 @@ __device__ inline void put_gated(const wide_args &a, int n, int c, float g0, flo
     if (a.f.at) form_put2(a.f, n, row, y0, row + 1 < a.out_rows ? y1 : 0.0f);
 }
 
-/* The K-major operand of 8-row groups of 1024 bytes, swapped by 128 bytes, at `at` in shared memory. */
-__device__ inline uint64_t descriptor(const uint8_t *at)
-{
-    return (uint64_t)(shared_at(at) >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)(1024 >> 4) << 32
-        | (uint64_t)1 << 62;
-}
-
 /* Long: feeder and multipliers share the ring, and sums must stay in registers. */
 __global__ void __launch_bounds__(WIDE_THREADS, 1) wide_kernel(wide_args a)
 {
@@ -105,8 +98,8 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) wide_kernel(wide_args a)
         for (int k = 0; k < a.n_chunks; k++, turn++) {
             const int slot = turn % STAGES;
             bar_wait(&full[slot], turn / STAGES & 1);
-            const uint64_t x = descriptor(ring + slot * STAGE + group * 64 * ROW_BYTES);
-            const uint64_t w = descriptor(ring + slot * STAGE + A_BYTES);
+            const uint64_t x = wgmma_operand(ring + slot * STAGE + group * 64 * ROW_BYTES, 0);
+            const uint64_t w = wgmma_operand(ring + slot * STAGE + A_BYTES, 0);
             wgmma_begin();
 #pragma unroll
             for (int s = 0; s < 4; s++) wgmma_256(d, x + 2 * s, w + 2 * s);      /* 32 bytes a step */
@@ -184,15 +177,20 @@ __global__ void __launch_bounds__(128) wide_plain(wide_args a)
 static const product_fns *const by_format[TILES_COUNT] = { &product_f16, &product_q8_0, &product_q4_0,
                                                            &product_q4_k, &product_q5_k, &product_q6_k,
                                                            &product_iq4_xs };
-static bool has_warpgroups;     /* of the device at hand: set by products_prepare */
+static bool warpgroups;         /* of the device at hand: set by products_prepare */
+
+bool has_warpgroups(void)
+{
+    return warpgroups;
+}
 
 void products_prepare(void)
 {
     int device = 0, major = 0;
     (void)GPU(GetDevice)(&device);
     (void)GPU(DeviceGetAttribute)(&major, GPU(DevAttrComputeCapabilityMajor), device);
-    has_warpgroups = major == 9;
-    if (has_warpgroups) allow_shared(wide_kernel, WIDE_SHARED);
+    warpgroups = major == 9;
+    if (warpgroups) allow_shared(wide_kernel, WIDE_SHARED);
     for (int f = 0; f < TILES_COUNT; f++) by_format[f]->prepare();
 }
 void launch_product(launch *l, const product *p, int n_units)
@@ -245,7 +243,7 @@ int launch_wide_product(launch *l, const product *p, int n_units)
         a.softcap = p->softcap;
         by_format[p->format]->unpack(l + n, p, s, count, p->panel);
         ((unpack_args *)l[n].args)->rows = a.w_rows;
-        if (has_warpgroups) {
+        if (warpgroups) {
             const int work = a.n_tiles * (p->x.rows / TILE_M);
             fill_launch(l + n + 1, wide_kernel, dim3(work < n_units ? work : n_units), WIDE_THREADS, WIDE_SHARED, a);
         } else {
