@@ -123,7 +123,8 @@ template <int DP> __device__ inline void start_scores(float (&s)[32], const uint
     wgmma_commit();
 }
 /* Starts o += weights x values. */
-template <int DP> __device__ inline void start_values(float (&o)[DP / 2], const uint32_t (&p)[16], const uint8_t *values)
+template <int DP>
+__device__ inline void start_values(float (&o)[DP / 2], const uint32_t (&p)[16], const uint8_t *values)
 {
     const uint64_t v = wgmma_operand(values, PANEL_BYTES);
     wgmma_begin();
@@ -272,8 +273,8 @@ __device__ inline void feed(const attn_args &a, const step *s, const int *before
 
 /* A group of four warps: its 64 rows of all the block's items. */
 template <int DP>
-__device__ inline void attend(const attn_args &a, const step *s, const int *before, int n_items, const wide_rings<DP> &r,
-                              uint8_t *queries, int group)
+__device__ inline void attend(const attn_args &a, const step *s, const int *before, int n_items,
+                              const wide_rings<DP> &r, uint8_t *queries, int group)
 {
     typedef wide_shape<DP> shape;
     const int mine = threadIdx.x / GROUP, warp = threadIdx.x % GROUP / WARP, lane = threadIdx.x % WARP;

@@ -11,7 +11,7 @@ struct product_fns {
     void (*fill)(launch *l, const product *p, int n_units);
     uint64_t (*parts)(int n_strips, int nt, int n_units);
     void (*moe)(launch *l, const moe_product *p, int n_units);
-    /* Rows of strips first .. first + n - 1 as f16 panels of n x STRIP rows. */
+    /* Strips first .. first + n - 1 as f16 panels: [strip][k / 64][STRIP rows][128 bytes]. NULL: tiles are. */
     void (*unpack)(launch *l, const product *p, int first, int n, uint8_t *panel);
 };
 extern const product_fns product_f16, product_q8_0, product_q4_0, product_q4_k, product_q5_k, product_q6_k,
@@ -78,7 +78,7 @@ template <class F> static uint64_t parts_of(int n_strips, int nt, int n_units)
 struct unpack_args {
     const uint8_t *tiles;
     uint8_t *panel;
-    int32_t first, n_chunks, rows;
+    int32_t first, n_chunks;
 };
 /* Block: chunks of a strip; warp rw unpacks its tile into shared memory, in the panel's order, and copies
  * the 32 rows out in whole lines. */
@@ -108,7 +108,7 @@ template <class F> __global__ void __launch_bounds__(ROW_WARPS * WARP) unpack_ke
         UNPACK(1, 0) UNPACK(1, 1) UNPACK(1, 2) UNPACK(1, 3)
 #undef UNPACK
         __syncwarp();
-        uint4 *to = (uint4 *)(a.panel + ((uint64_t)c * a.rows + strip * STRIP + rw * TILE_ROWS) * 128);
+        uint4 *to = (uint4 *)(a.panel + (((uint64_t)strip * a.n_chunks + c) * STRIP + rw * TILE_ROWS) * 128);
 #pragma unroll
         for (int i = 0; i < TILE_ROWS * 128 / 16 / WARP; i++)
             to[i * WARP + lane] = ((const uint4 *)room)[i * WARP + lane];
@@ -117,13 +117,19 @@ template <class F> __global__ void __launch_bounds__(ROW_WARPS * WARP) unpack_ke
 }
 template <class F> static void unpack_format(launch *l, const product *p, int first, int n, uint8_t *panel)
 {
-    unpack_args a = { p->tiles, panel, first, (p->n_cols + TILE_K - 1) / TILE_K, n * STRIP };
+    unpack_args a = { p->tiles, panel, first, (p->n_cols + TILE_K - 1) / TILE_K };
     const int per = F::LUT > 0 ? 8 : 2;     /* chunks a block: the table is filled once */
     fill_launch(l, unpack_kernel<F>, dim3((a.n_chunks + per - 1) / per, n), ROW_WARPS * WARP, F::LUT, a);
 }
 
+template <class F> constexpr auto unpack_of() -> void (*)(launch *, const product *, int, int, uint8_t *)
+{
+    if constexpr (F::PANELS) return nullptr;
+    else return unpack_format<F>;
+}
+
 #define PRODUCT_FORMAT(name, F)                                                                   \
     extern const product_fns product_##name = { prepare_format<F>, launch_format<F>, parts_of<F>, launch_moe<F>,   \
-                                                unpack_format<F> };
+                                                unpack_of<F>() };
 
 #endif

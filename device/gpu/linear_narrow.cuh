@@ -94,7 +94,7 @@ template <class F, int NT> struct linear_shape {
         STAGES = ROOM / (WARPS * F::TILE) < 2 ? 2 : ROOM / (WARPS * F::TILE),
         RING = WARPS * STAGES * F::TILE,
         /* [rw][kw][register][lane] */
-        JOINED = NT == 2 ? 2 : 1,               /* column tiles that are summed at a time */
+        JOINED = NT > 1 && (NT == 2 || F::KWARPS == 2) ? 2 : 1,     /* column tiles that are summed at a time */
         REDUCE = F::KWARPS * ROW_WARPS * JOINED * 4 * WARP * 4,
         FIXED = RING + REDUCE + F::LUT + 128,
         LIMIT = 227 * 1024,
@@ -149,11 +149,11 @@ __device__ inline void multiply_tile(float acc[2][NT][4], const typename F::regs
         multiply<F, NT, 0>(acc, regs, b), multiply<F, NT, 1>(acc, regs, b);
     } else {                /* barriers, or loads of later steps come early and sums leave registers */
         multiply_step<F, NT, 0>(acc, regs, b);
-        __syncwarp();
+        if (F::IN_REGISTERS) __syncwarp();
         multiply_step<F, NT, 1>(acc, regs, b);
-        __syncwarp();
+        if (F::IN_REGISTERS) __syncwarp();
         multiply_step<F, NT, 2>(acc, regs, b);
-        __syncwarp();
+        if (F::IN_REGISTERS) __syncwarp();
         multiply_step<F, NT, 3>(acc, regs, b);
     }
 }
@@ -161,8 +161,8 @@ __device__ inline void multiply_tile(float acc[2][NT][4], const typename F::regs
 /* Sums over the warps kw of a row group, in order: this warp gets registers kw, kw + KWARPS, ... of the
  * fragments. */
 template <class F, int NT>
-__device__ inline void sum_warps(const float acc[2][NT][4], float v[2][NT * 4 / F::KWARPS], float *reduce, int rw, int kw,
-                                 int lane)
+__device__ inline void sum_warps(const float acc[2][NT][4], float v[2][NT * 4 / F::KWARPS], float *reduce, int rw,
+                                 int kw, int lane)
 {
     enum { JOINED = linear_shape<F, NT>::JOINED };
     reduce += rw * F::KWARPS * JOINED * 4 * WARP;

@@ -3,8 +3,9 @@
  *
  * y[n][row] = sum_k x[n][k] w[row][k]. Both operands lie in panels of 64 columns, 128 bytes a row, in the
  * order that the matrix unit reads from shared memory, so one bulk copy brings a tile. A block multiplies
- * 128 rows of x with 256 rows of w: two groups of four warps, each 64 x 256 sums in registers, and a warp
- * that feeds a ring of four stages. The limit is the matrix unit.
+ * 128 rows of x with 256 rows of w: two groups of four warps, each 64 x 256 sums in registers, and a thread
+ * that feeds a ring of four stages. Two blocks of a cluster share the rows of w: each fetches half of them for both,
+ * or else L2 could not keep up. The limit is the matrix unit. f16 weights are kept as panels and read as they lie.
  * Order of a sum: k ascending, 16 at a time, whatever the number of rows: a row's bits are its own.
  * Cards without warp-group products run `wide_plain`: mma.sync from the same panels. */
 #include "device/gpu/linear.cuh"
@@ -20,8 +21,8 @@ struct wide_args {
     form f;
     const float *residual, *bias;
     const int32_t *n_rows;
-    int32_t x_rows, w_rows;     /* of the panels */
-    int32_t n_chunks, out_rows, y_stride, row0, m_tiles, n_tiles, epilogue;
+    int32_t x_rows, n_strips;   /* rows of x's panels; strips of w */
+    int32_t n_chunks, out_rows, y_stride, row0, n_tiles, epilogue;
     float unit, softcap;
 };
 
@@ -55,43 +56,64 @@ __device__ inline void put_gated(const wide_args &a, int n, int c, float g0, flo
     if (a.f.at) form_put2(a.f, n, row, y0, row + 1 < a.out_rows ? y1 : 0.0f);
 }
 
-/* Long: feeder and multipliers share the ring, and sums must stay in registers. */
-__global__ void __launch_bounds__(WIDE_THREADS, 1) wide_kernel(wide_args a)
+/* Byte of chunk k of a strip of w. */
+__device__ inline uint64_t strip_at(const wide_args &a, int strip, int k)
+{
+    return ((uint64_t)strip * a.n_chunks + k) * STRIP * ROW_BYTES;
+}
+
+/* PAIR: two blocks side by side in x share the rows of w. Long: feeder and multipliers share the ring, and sums
+ * must stay in registers. */
+template <bool PAIR> __device__ inline void wide_body(const wide_args &a)
 {
 #if HAS_WARPGROUP_MMA
+    enum { BLOCKS = PAIR ? 2 : 1 };
     DYNAMIC_SHARED(uint8_t, ring);
     uint64_t *full = (uint64_t *)(ring + STAGES * STAGE), *empty = full + STAGES;
     const int group = threadIdx.x / GROUP, lane = threadIdx.x % WARP, warp = threadIdx.x % GROUP / WARP;
+    const int rank = blockIdx.x % BLOCKS;
     if (threadIdx.x == 0) {
-        for (int i = 0; i < STAGES; i++) bar_init(&full[i], 1), bar_init(&empty[i], 2);
+        for (int i = 0; i < STAGES; i++) bar_init(&full[i], 1), bar_init(&empty[i], 2 * BLOCKS);
         bar_fence();
     }
-    __syncthreads();
+    if (PAIR) cluster_sync();
+    else __syncthreads();
     launch_dependents();
     wait_predecessor();
-    const int rows = *a.n_rows, m_tiles = (rows + TILE_M - 1) / TILE_M, n_work = m_tiles * a.n_tiles;
+    const int rows = *a.n_rows, m_tiles = (rows + TILE_M - 1) / TILE_M, m_turns = (m_tiles + BLOCKS - 1) / BLOCKS;
+    const int n_work = m_turns * a.n_tiles;
     int turn = 0;               /* stages used so far */
     if (group == 2) {           /* the feeder */
         warpgroup_registers_less();
         if (threadIdx.x % GROUP) return;
-        for (int i = blockIdx.x; i < n_work; i += gridDim.x) {
-            const int m = i % m_tiles, n = i / m_tiles;
+        for (int i = blockIdx.x / BLOCKS; i < n_work; i += gridDim.x / BLOCKS) {
+            const int m = min(i % m_turns * BLOCKS + rank, m_tiles - 1), n = i / m_turns;
             for (int k = 0; k < a.n_chunks; k++, turn++) {
                 const int slot = turn % STAGES;
+                uint8_t *const x = ring + slot * STAGE, *const w = x + A_BYTES;
                 if (turn >= STAGES) bar_wait(&empty[slot], (turn / STAGES - 1) & 1);
                 bar_expect(&full[slot], STAGE);
-                bulk_load(ring + slot * STAGE, a.x + ((uint64_t)k * a.x_rows + m * TILE_M) * ROW_BYTES,
-                          A_BYTES, &full[slot], false);
-                bulk_load(ring + slot * STAGE + A_BYTES, a.w
-                          + ((uint64_t)k * a.w_rows + n * TILE_N) * ROW_BYTES, B_BYTES,
-                          &full[slot], false);
+                bulk_load(x, a.x + ((uint64_t)k * a.x_rows + m * TILE_M) * ROW_BYTES, A_BYTES, &full[slot], false);
+#pragma unroll
+                for (int half = 0; half < 2; half++) {      /* past the last strip: anything, it is not written */
+                    if (PAIR && half != rank) continue;
+                    const uint8_t *from = a.w + strip_at(a, min(2 * n + half, a.n_strips - 1), k);
+                    if (PAIR) bulk_load_both(w + half * B_BYTES / 2, from, B_BYTES / 2, &full[slot]);
+                    else bulk_load(w + half * B_BYTES / 2, from, B_BYTES / 2, &full[slot], false);
+                }
             }
         }
+        if (PAIR) cluster_sync();       /* the other block still writes here and counts on this one */
         return;
     }
     warpgroup_registers_more();
-    for (int i = blockIdx.x; i < n_work; i += gridDim.x) {
-        const int m = i % m_tiles, n = i / m_tiles;
+    auto give_back = [&](int slot) {
+        if (threadIdx.x % GROUP) return;
+        if (PAIR) bar_arrive_at(&empty[slot], 0), bar_arrive_at(&empty[slot], 1);
+        else bar_arrive(&empty[slot]);
+    };
+    for (int i = blockIdx.x / BLOCKS; i < n_work; i += gridDim.x / BLOCKS) {
+        const int m = i % m_turns * BLOCKS + rank, n = i / m_turns;
         float d[128];
 #pragma unroll
         for (int j = 0; j < 128; j++) d[j] = 0;
@@ -106,11 +128,12 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) wide_kernel(wide_args a)
             wgmma_commit();
             if (k > 0) {                    /* the products of the stage before are done: give it back */
                 wgmma_wait<1>();
-                if (threadIdx.x % GROUP == 0) bar_arrive(&empty[(turn - 1) % STAGES]);
+                give_back((turn - 1) % STAGES);
             }
         }
         wgmma_wait<0>();
-        if (threadIdx.x % GROUP == 0) bar_arrive(&empty[(turn - 1) % STAGES]);
+        wgmma_own(d);
+        give_back((turn - 1) % STAGES);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int row = m * TILE_M + group * 64 + warp * 16 + lane / 4 + 8 * h;
@@ -131,7 +154,16 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) wide_kernel(wide_args a)
             }
         }
     }
+    if (PAIR) cluster_sync();
 #endif
+}
+__global__ void __launch_bounds__(WIDE_THREADS, 1) wide_kernel(wide_args a)
+{
+    wide_body<false>(a);
+}
+__global__ void __launch_bounds__(WIDE_THREADS, 1) CLUSTER(2) wide_pair_kernel(wide_args a)
+{
+    wide_body<true>(a);
 }
 
 /* mma.sync: a block 64 rows of x by 128 rows of w, a warp 16 by 128; operands from L2 and L1. */
@@ -144,6 +176,10 @@ __global__ void __launch_bounds__(128) wide_plain(wide_args a)
     const int n0 = blockIdx.y * PLAIN_M + warp * 16, c0 = blockIdx.x * PLAIN_N;
     if (n0 >= rows) return;
     float d[16][4] = {};
+    auto w_at = [&](int row, int k) {
+        const uint8_t *w = a.w + strip_at(a, row / STRIP, k / TILE_K) + row % STRIP * ROW_BYTES;
+        return *(const uint32_t *)(w + ((k % TILE_K / 8) ^ (row % 8)) * 16 + k % 8 * 2);
+    };
     for (int k = 0; k < a.n_chunks * TILE_K; k += 16) {
         uint32_t f[4];
         f[0] = *(const uint32_t *)(a.x + panel_at(n0 + g, k + 2 * t, a.x_rows));
@@ -152,8 +188,7 @@ __global__ void __launch_bounds__(128) wide_plain(wide_args a)
         f[3] = *(const uint32_t *)(a.x + panel_at(n0 + g + 8, k + 2 * t + 8, a.x_rows));
 #pragma unroll
         for (int j = 0; j < 16; j++)
-            mma_f16(d[j], f, *(const uint32_t *)(a.w + panel_at(c0 + 8 * j + g, k + 2 * t, a.w_rows)),
-                    *(const uint32_t *)(a.w + panel_at(c0 + 8 * j + g, k + 2 * t + 8, a.w_rows)));
+            mma_f16(d[j], f, w_at(c0 + 8 * j + g, k + 2 * t), w_at(c0 + 8 * j + g, k + 2 * t + 8));
     }
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -190,7 +225,7 @@ void products_prepare(void)
     (void)GPU(GetDevice)(&device);
     (void)GPU(DeviceGetAttribute)(&major, GPU(DevAttrComputeCapabilityMajor), device);
     warpgroups = major == 9;
-    if (warpgroups) allow_shared(wide_kernel, WIDE_SHARED);
+    if (warpgroups) allow_shared(wide_kernel, WIDE_SHARED), allow_shared(wide_pair_kernel, WIDE_SHARED);
     for (int f = 0; f < TILES_COUNT; f++) by_format[f]->prepare();
 }
 void launch_product(launch *l, const product *p, int n_units)
@@ -221,19 +256,20 @@ static int slice_strips(const product *p)
 uint64_t wide_panel_bytes(const product *p, int n_units)
 {
     (void)n_units;
+    if (!by_format[p->format]->unpack) return 0;
     return (uint64_t)slice_strips(p) * ((p->n_cols + TILE_K - 1) / TILE_K) * STRIP * ROW_BYTES;
 }
 int launch_wide_product(launch *l, const product *p, int n_units)
 {
-    const int strips = (p->n_rows_w + STRIP - 1) / STRIP, slice = slice_strips(p);
+    const product_fns *f = by_format[p->format];
+    const int strips = (p->n_rows_w + STRIP - 1) / STRIP, slice = f->unpack ? slice_strips(p) : strips;
     int n = 0;
-    for (int s = 0; s < strips; s += slice, n += 2) {
+    for (int s = 0; s < strips; s += slice) {
         const int count = strips - s < slice ? strips - s : slice;
         wide_args a = {};
-        a.w_rows = (count + 1) / 2 * TILE_N;
-        a.x = p->x.at, a.w = p->panel, a.y = p->y, a.f = p->form;
+        a.x = p->x.at, a.w = f->unpack ? p->panel : p->tiles, a.y = p->y, a.f = p->form;
         a.residual = p->residual, a.bias = p->bias, a.n_rows = p->n_rows;
-        a.x_rows = p->x.rows;
+        a.x_rows = p->x.rows, a.n_strips = count;
         a.n_chunks = (p->n_cols + TILE_K - 1) / TILE_K;
         a.out_rows = p->out_rows, a.y_stride = p->y_stride;
         a.row0 = s * STRIP;
@@ -241,14 +277,11 @@ int launch_wide_product(launch *l, const product *p, int n_units)
         a.epilogue = p->epilogue;
         a.unit = 1.0f / (p->unit * p->x.scale);
         a.softcap = p->softcap;
-        by_format[p->format]->unpack(l + n, p, s, count, p->panel);
-        ((unpack_args *)l[n].args)->rows = a.w_rows;
-        if (warpgroups) {
-            const int work = a.n_tiles * (p->x.rows / TILE_M);
-            fill_launch(l + n + 1, wide_kernel, dim3(work < n_units ? work : n_units), WIDE_THREADS, WIDE_SHARED, a);
-        } else {
-            fill_launch(l + n + 1, wide_plain, dim3(count, p->x.rows / PLAIN_M), 128, 0, a);
-        }
+        if (f->unpack) f->unpack(l + n++, p, s, count, p->panel);
+        const int m_tiles = p->x.rows / TILE_M, work = a.n_tiles * m_tiles, blocks = work < n_units ? work : n_units;
+        if (!warpgroups) fill_launch(l + n++, wide_plain, dim3(count, p->x.rows / PLAIN_M), 128, 0, a);
+        else if (m_tiles % 2) fill_launch(l + n++, wide_kernel, dim3(blocks), WIDE_THREADS, WIDE_SHARED, a);
+        else fill_launch(l + n++, wide_pair_kernel, dim3(blocks / 2 * 2), WIDE_THREADS, WIDE_SHARED, a);
     }
     return n;
 }

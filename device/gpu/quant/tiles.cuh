@@ -8,6 +8,7 @@
  * Each format is a struct:
  *     TILE       bytes of a tile          KWARPS   warps that share the columns of a strip
  *     LUT        bytes of its table       IN_REGISTERS   load() leaves nothing in shared memory
+ *     PANELS     tiles of a strip are a panel of f16
  *     load()     a lane's registers from the tile in shared memory
  *     frag<I,S>  the A fragment of row tile I, k-step S
  *     pack()     writes the tile from canonical blocks (upload; one call a lane)
@@ -108,39 +109,40 @@ __device__ inline __half2 sixteenth(__half2 d)
     return __hmul2(d, __half2half2(__float2half_rn(0.0625f)));
 }
 
-/* ---- f16: 4096 bytes [i][s][lane][8 halves] ------------------------------------------------------- */
+/* ---- f16: 4096 bytes [row][64 columns], the 16-byte pieces of a row swapped by row % 8: the order of panels
+ * (kernels.h), so that wide products read them as they lie ----------------------------------------------- */
 struct tile_f16 {
-    enum { TILE = 4096, KWARPS = 2, LUT = 0, IN_REGISTERS = 0 };
+    enum { TILE = 4096, KWARPS = 2, LUT = 0, IN_REGISTERS = 0, PANELS = 1 };
     struct regs {
-        const uint4 *at;
+        const uint8_t *at;      /* of the lane's row in a matrix load */
+        int swap;
     };
     __device__ static void load(regs &r, const uint8_t *tile, int lane)
     {
-        r.at = (const uint4 *)tile + lane;
+        r.at = tile + lane % 16 * 128;
+        r.swap = (lane / 16) ^ (lane % 8);
     }
     template <int I, int S> __device__ static void frag(const regs &r, uint32_t a[4])
     {
-        uint4 q = r.at[(I * 4 + S) * 32];
-        a[0] = q.x, a[1] = q.y, a[2] = q.z, a[3] = q.w;
+        load_matrices(a, r.at + I * 16 * 128 + ((2 * S) ^ r.swap) * 16);
     }
     __device__ static void pack(uint8_t *tile, const source &w, int row0, int col0, int i, int lane)
     {
         int g = lane / 4, t = lane % 4;
-        for (int s = 0; s < 4; s++) {
-            uint16_t *out = (uint16_t *)tile + ((i * 4 + s) * 32 + lane) * 8;
+        for (int s = 0; s < 4; s++)
             for (int e = 0; e < 8; e++) {
-                int row = row0 + slot_row(g, e), col = col0 + slot_column(s, t, e);
+                int r = slot_row(g, e), c = slot_column(s, t, e), row = row0 + r, col = col0 + c;
                 bool in = row < w.n_rows && col < w.n_cols;
-                out[e] = in ? read_u16(w.rows + row * w.row_bytes + 2 * (uint64_t)col) : 0;
+                *(uint16_t *)(tile + (i * 16 + r) * 128 + ((c / 8) ^ (r % 8)) * 16 + c % 8 * 2) =
+                    in ? read_u16(w.rows + row * w.row_bytes + 2 * (uint64_t)col) : 0;
             }
-        }
     }
 };
 
 /* ---- 8-bit: 2048 bytes [i][s / 2][lane][s % 2][8 codes + 128], then scales [i][g][4 halves] -------
  * scales of lane group g: rows g and g + 8, columns 0..31 and 32..63: index 2 * (row is g + 8) + half */
 struct tile_q8_0 {
-    enum { TILE = 2048 + 128, KWARPS = 4, LUT = 0, IN_REGISTERS = 1 };
+    enum { TILE = 2048 + 128, KWARPS = 4, LUT = 0, IN_REGISTERS = 1, PANELS = 0 };
     struct regs {
         uint4 q[2][2];
         uint2 d[2];
@@ -206,7 +208,7 @@ template <int S> __device__ inline uint32_t word_of(const uint4 &q)
 
 /* ---- q4_0: codes, then scales as q8_0 ------------------------------------------------------------- */
 struct tile_q4_0 {
-    enum { TILE = 1024 + 128, KWARPS = 4, LUT = 0, IN_REGISTERS = 1 };
+    enum { TILE = 1024 + 128, KWARPS = 4, LUT = 0, IN_REGISTERS = 1, PANELS = 0 };
     struct regs {
         uint4 q[2];
         uint2 d[2];
@@ -255,7 +257,7 @@ struct tile_q4_0 {
 
 /* ---- q4_K, q4_1: codes, then (scale, low) pairs [i][g][2 * (row is g + 8) + half] ------------------------ */
 struct tile_q4_k {
-    enum { TILE = 1024 + 256, KWARPS = 4, LUT = 0, IN_REGISTERS = 1 };
+    enum { TILE = 1024 + 256, KWARPS = 4, LUT = 0, IN_REGISTERS = 1, PANELS = 0 };
     struct regs {
         uint4 q[2], d[2];
     };
@@ -296,7 +298,7 @@ struct tile_q4_k {
 
 /* ---- q5_K, q5_1, q5_0: codes as q4_K, their fifth bits [i][lane]: bit 4 s + e / 2, + 16 for odd slots; scales - */
 struct tile_q5_k {
-    enum { TILE = 1024 + 256 + 256, KWARPS = 4, LUT = 0, IN_REGISTERS = 1 };
+    enum { TILE = 1024 + 256 + 256, KWARPS = 4, LUT = 0, IN_REGISTERS = 1, PANELS = 0 };
     struct regs {
         uint4 q[2], d[2];
         uint32_t h[2];
@@ -347,7 +349,7 @@ struct tile_q5_k {
  * High bits: a half word a k-step; slot e at bits nibble_shift(e) + 4 of `high << ...`: stored so that
  * (h & 0x00300030) and (h & 0x03000300) fall beside the nibbles of the low word. */
 struct tile_q6_k {
-    enum { TILE = 1024 + 512 + 256, KWARPS = 4, LUT = 0, IN_REGISTERS = 1 };
+    enum { TILE = 1024 + 512 + 256, KWARPS = 4, LUT = 0, IN_REGISTERS = 1, PANELS = 0 };
     struct regs {
         uint4 q[2];
         uint2 h[2];
@@ -419,7 +421,7 @@ struct tile_q6_k {
  * The table has an entry per byte and lane (256 x 32 half2, 32 KB), so that no two lanes meet in a
  * bank. Codes [i][lane][s][pair], then scales as q8_0. */
 struct tile_iq4 {
-    enum { TILE = 1024 + 128, KWARPS = 4, LUT = 256 * 32 * 4, IN_REGISTERS = 1 };
+    enum { TILE = 1024 + 128, KWARPS = 4, LUT = 256 * 32 * 4, IN_REGISTERS = 1, PANELS = 0 };
     struct regs {
         uint4 q[2];
         uint2 d[2];
