@@ -8,10 +8,16 @@ static luce_status open_states(struct gpu *g, struct device_cache *c, const stru
     c->n_pages[KV_STATE] = p->n_pages[KV_STATE];
     c->n_pages[KV_JOURNAL] = p->n_slots;
     luce_status st = LUCE_OK;
+    int heads = 1;
+    for (int i = 0; i < p->layout->n_layers; i++)
+        if (p->layout->layer[i].kind == KV_STATE && p->layout->layer[i].state.k_heads > heads)
+            heads = p->layout->layer[i].state.k_heads;
     for (int k = KV_STATE; k <= KV_JOURNAL && !st; k++)
         st = gpu_alloc(g, (void **)&c->pages[k], (uint64_t)c->n_pages[k] * p->layout->kind[k].page_bytes,
                        "the states of recurrent layers", err);
-    return st;
+    uint64_t bytes = (uint64_t)p->n_slots * (uint64_t)heads * sizeof *c->arrived;
+    if (!st) st = gpu_alloc(g, (void **)&c->arrived, bytes, "the states of recurrent layers", err);
+    return st ? st : gpu_check(g, GPU(MemsetAsync)(c->arrived, 0, bytes, g->stream), "clearing memory", err);
 }
 
 luce_status gpu_cache_open(struct device *d, struct device_cache **out, const struct cache_params *p,
@@ -43,6 +49,7 @@ void gpu_cache_close(struct device *d, struct device_cache *c)
     if (!c) return;
     for (int k = 0; k < KV_POOLS; k++) gpu_free((struct gpu *)d, c->pages[k]);
     for (int k = 0; k < KV_MAX_KINDS; k++) gpu_free((struct gpu *)d, c->table[k]);
+    gpu_free((struct gpu *)d, c->arrived);
     mem_free(c);
 }
 

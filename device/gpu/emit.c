@@ -364,7 +364,8 @@ static struct delta_args delta_of(const struct program *p, const struct call *c)
         .place = gpu_state_place(p->cache, c->layer), .memory_at = kv_conv_size(k),
         .keys_at = kv_journal_at(k, JOURNAL_KEY), .corrections_at = kv_journal_at(k, JOURNAL_CORRECTION),
         .decays_at = kv_journal_at(k, JOURNAL_DECAY), .channels = k->channels, .k_heads = a->k_heads,
-        .v_heads = a->v_heads, .k_dim = a->k_dim, .v_dim = a->v_dim, .grouped = a->grouped, .eps = a->eps };
+        .v_heads = a->v_heads, .k_dim = a->k_dim, .v_dim = a->v_dim, .grouped = a->grouped, .eps = a->eps,
+        .arrived = p->cache->arrived };
 }
 
 static void emit_delta(struct emitter *e)
@@ -377,10 +378,10 @@ static void emit_delta(struct emitter *e)
     x.dt = vector_at(e->c->w[W_DELTA_DT]);
     x.y = value_at(e, y);
     x.step = e->g->step;
-    struct launch *l = push(e, 2);
+    struct launch *l = push(e, 1);
     if (!l) return;
-    done(e, launch_delta(l, &x, (float *)(void *)(e->g->block + e->p->scratch_at), bucket_rows(e, y),
-                         bucket_seqs(e->p), program_wide(e->p, DOM_ROWS)));
+    launch_delta(l, &x, bucket_seqs(e->p), program_wide(e->p, DOM_ROWS));
+    done(e, 1);
 }
 
 static void emit_gated(struct emitter *e)
@@ -519,10 +520,6 @@ luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err)
         if (c->op == OP_ARGMAX)
             most(&scratch, argmax_scratch(p->plan->bucket.rows[c->shape[0].rows],
                                           p->tape->values[c->in[0].id].shape.cols));
-        if (c->op == OP_DELTA) {
-            struct delta_args x = delta_of(p, c);
-            most(&scratch, sizeof(float) * delta_scratch(&x, p->plan->bucket.rows[DOM_ROWS], bucket_seqs(p)));
-        }
         bool experts = c->op == OP_MOE_GLU || c->op == OP_MOE_DOWN;
         if (c->op != OP_LINEAR && c->op != OP_GLU && !experts) continue;
         st = find_packs(g, p, i, err);

@@ -228,6 +228,7 @@ inline int min(int a, int b) { return a < b ? a : b; }
 inline int max(int a, int b) { return a > b ? a : b; }
 template <class T> T __ldcs(const T *p) { return *p; }
 template <class T> T __ldg(const T *p) { return *p; }
+inline void __threadfence() {}
 inline int atomicAdd(int *p, int x) { return (*p += x) - x; }
 inline int atomicMin(int *p, int x)
 {

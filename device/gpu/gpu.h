@@ -57,6 +57,7 @@ struct device_cache {
     int n_slots, n_pages[KV_POOLS], max_pages[KV_MAX_KINDS];
     uint8_t *pages[KV_POOLS];
     int32_t *table[KV_MAX_KINDS];
+    int32_t *arrived;           /* of DELTA (struct delta_args) */
 };
 
 /* device.c: the status of a runtime call; what: "copying weights to". A lost device is remembered. */

@@ -172,11 +172,9 @@ struct delta_args {
     uint64_t memory_at, keys_at, corrections_at, decays_at;     /* in the layer's state; in its journal */
     int32_t channels, k_heads, v_heads, k_dim, v_dim, grouped;
     float eps;
-    float *q, *k, *decay, *beta, *old_keys, *old_decays;        /* scratch, set by launch_delta */
+    int32_t *arrived;           /* [slot][k_heads]: blocks that have read the old keys; 0 between launches */
 };
-/* Floats of scratch; two launches. */
-uint64_t delta_scratch(const struct delta_args *a, int rows, int seqs);
-int launch_delta(struct launch *l, const struct delta_args *a, float *scratch, int rows, int seqs, bool wide);
+void launch_delta(struct launch *l, const struct delta_args *a, int seqs, bool wide);
 
 struct gated_args {
     const float *x, *gate, *w;  /* w NULL: no norm */

@@ -1,22 +1,24 @@
 /* device/gpu/recur.cu - SHORT_CONV and DELTA: the ops of recurrent layers. States and journals: tape/kv.h.
  *
- * SHORT_CONV: a thread a channel of one sequence; its taps - 1 columns of the state are in registers, commits and
- * rows follow each other. Rows of a wide step are cut into slices of blocks; the first slice keeps the state.
- * Sum: taps upwards, fma.
+ * What a kernel reads before it waits for its predecessor: the step, weights, and the layer's state and journal,
+ * which only the step before wrote.
  *
- * DELTA, two launches.
- *   keys  norms queries and keys of each row and makes its gates, to scratch. Before it writes the journal it copies
- *         the accepted rows' keys and decays to scratch, where the second launch reads them: no block waits for
- *         another's journal.
- *   rows  two warps a block of 16 columns of one head's memory, which no other columns meet. Lane 8 q + c of warp w
- *         holds elements q, q + 4, ... of column 8 w + c in registers: the state after what was accepted, and a copy
- *         that follows the path. The memory is read and written once a step. Where a row does not continue the one
- *         before, the copy starts again and redoes the row's ancestors, which gives the bits that they gave.
- * Traffic: the memory once in and once out, 8 bytes an element. Sums over keys: ascending in a lane, then by
- * butterfly; they depend on k_dim alone. */
+ * SHORT_CONV: a thread a channel. Narrow: the threads of a channel share the rows of one sequence; all of them read
+ * the state and the commits before one of them writes. Wide: a block has CONV_SLICE rows of a sequence at a time and a
+ * window in registers; the block with the sequence's first row keeps its state. Sum: taps upwards, fma.
+ *
+ * DELTA: two warps a block of 16 columns of one head's memory, which no other columns meet. Lane 8 q + c of
+ * warp w holds elements 16 i + 4 q + (0 .. 3) of column 8 w + c in registers: the state after what was accepted, and
+ * a copy that follows the path. The memory is read and written once a step. Where a row does not continue the one
+ * before, the copy starts again and redoes the row's ancestors, which gives the bits that they gave.
+ * Every block norms the keys that it needs. The journal's keys and decays are written for all blocks of a key head by
+ * the last of them that has read the old ones.
+ * o = decay S^T q + (k . q) d, so that both sums over a column go over the memory before the row.
+ * Traffic: the memory once in and once out, 8 bytes an element. Sums over keys: four in a lane, each ascending, then
+ * by butterfly; they depend on k_dim alone. */
 #include "device/gpu/rows.cuh"
 
-enum { CONV_THREADS = 128, TAPS_MOST = 16, WIDE_SLICE = 64, KEY_THREADS = 256, DELTA_THREADS = 64, QUARTERS = 4,
+enum { CONV_WIDE_THREADS = 128, CONV_THREADS = 32, CONV_ROWS = 8, TAPS_MOST = 16, CONV_SLICE = 32, DELTA_THREADS = 64,
        BATCH = 8, KEY_MOST = 256 };
 
 __device__ inline float *state_of(const state_place &p, int slot)
@@ -29,6 +31,7 @@ __device__ inline float *journal_of(const state_place &p, int slot)
 }
 
 /* ---- SHORT_CONV ----------------------------------------------------------------------------------------------- */
+/* Columns of a state, the oldest first, and one more. */
 template <int TAPS> __device__ inline void shift(float (&window)[TAPS], int taps, float x)
 {
 #pragma unroll
@@ -37,54 +40,118 @@ template <int TAPS> __device__ inline void shift(float (&window)[TAPS], int taps
         else if (i + 2 == taps) window[i] = x;
 }
 
-/* TAPS: at least as many as the convolution has. */
-template <int TAPS> __global__ void __launch_bounds__(CONV_THREADS) conv_kernel(conv_state_args a)
+/* One channel of a sequence: its weights, and its state after what was accepted. */
+template <int TAPS> struct channel {
+    float w[TAPS], kept[TAPS];              /* w[i]: of the i-th newest; kept[i]: column i of the state, oldest first */
+    float *state, *journal;
+
+    __device__ void weights(const conv_state_args &a, int c)
+    {
+#pragma unroll
+        for (int i = 0; i < TAPS; i++) w[i] = i < a.taps ? a.w[(uint64_t)c * a.taps + a.taps - 1 - i] : 0.0f;
+    }
+    __device__ void begin(const conv_state_args &a, const step_seq &q, int c)
+    {
+        state = state_of(a.place, q.slot) + c, journal = journal_of(a.place, q.slot) + c;
+#pragma unroll
+        for (int i = 0; i < TAPS; i++)
+            kept[i] = i + 1 < a.taps && q.past != q.n_commit ? state[(uint64_t)i * a.channels] : 0.0f;
+        for (int i = 0; i < q.n_commit; i++) shift(kept, a.taps, journal[(uint64_t)q.commit[i] * a.channels]);
+    }
+    __device__ void keep(const conv_state_args &a) const
+    {
+#pragma unroll
+        for (int i = 0; i < TAPS; i++)
+            if (i + 1 < a.taps) state[(uint64_t)i * a.channels] = kept[i];
+    }
+    /* seen[i]: the i-th newest input. */
+    __device__ float sum(const float (&seen)[TAPS], int taps) const
+    {
+        float s = 0;
+#pragma unroll
+        for (int i = TAPS - 1; i >= 0; i--)
+            if (i < taps) s = __fmaf_rn(w[i], seen[i], s);
+        return act_silu(s);
+    }
+};
+
+/* Block: CONV_THREADS channels times the rows at work. TAPS: at least as many as the convolution has. */
+template <int TAPS> __global__ void __launch_bounds__(CONV_THREADS * CONV_ROWS) conv_kernel(conv_state_args a)
 {
     launch_dependents();
-    wait_predecessor();
-    const int c = blockIdx.x * CONV_THREADS + threadIdx.x, taps = a.taps, n = a.channels;
-    if (c >= n || (int)blockIdx.y >= a.step->head.n_seqs) return;
+    const int c = blockIdx.x * CONV_THREADS + threadIdx.x % CONV_THREADS, n = a.channels, taps = a.taps;
+    const int first = threadIdx.x / CONV_THREADS, step = blockDim.x / CONV_THREADS;
+    if ((int)blockIdx.y >= a.step->head.n_seqs) return wait_predecessor();
     const step_seq &q = a.step->seq[blockIdx.y];
-    const bool wide = a.step->head.wide;
-    float *state = state_of(a.place, q.slot) + c, *journal = journal_of(a.place, q.slot) + c;
-    const int first = wide ? blockIdx.z * WIDE_SLICE : 0, end = wide ? min(first + WIDE_SLICE, q.n_rows) : q.n_rows;
-    float w[TAPS], kept[TAPS];              /* w[i]: of the i-th newest; kept[i]: column i of the state, oldest first */
-#pragma unroll
-    for (int i = 0; i < TAPS; i++) {
-        w[i] = i < taps ? a.w[(uint64_t)c * taps + taps - 1 - i] : 0.0f;
-        kept[i] = i + 1 < taps && first == 0 && q.past != q.n_commit ? state[(uint64_t)i * n] : 0.0f;
-    }
-    for (int i = 0; i < q.n_commit && first == 0; i++) shift(kept, taps, journal[(uint64_t)q.commit[i] * n]);
+    channel<TAPS> ch;
+    if (c < n) ch.weights(a, c), ch.begin(a, q, c);
+    wait_predecessor();
+    __syncthreads();                        /* all have read what one of them writes */
+    if (c >= n) return;
     const float *x = a.x + (uint64_t)q.first_row * n + c;
-    for (int j = first; j < end; j++) {
-        const uint64_t path = wide ? ~(uint64_t)0 : a.step->row[q.first_row + j].path;
-        float sum = 0, seen[TAPS];          /* seen[i]: the i-th newest */
+    for (int j = first; j < q.n_rows; j += step) {
+        const uint64_t path = a.step->row[q.first_row + j].path;
+        float seen[TAPS];
         int at = j;
 #pragma unroll
-        for (int i = 0; i < TAPS; i++) {    /* then columns of the state, newest first */
+        for (int i = 0; i < TAPS; i++) {    /* rows of the path, then columns of the state, newest first */
             seen[i] = 0;
             if (i >= taps) continue;
-            while (at >= 0 && !wide && !(path >> at & 1)) at--;
+            while (at >= 0 && !(path >> at & 1)) at--;
             if (at >= 0) seen[i] = x[(uint64_t)at * n];
             else {
 #pragma unroll
                 for (int m = 0; m < TAPS; m++)
-                    if (m == taps - 1 + at) seen[i] = kept[m];
+                    if (m == taps - 1 + at) seen[i] = ch.kept[m];
             }
             at--;
         }
-#pragma unroll
-        for (int i = TAPS - 1; i >= 0; i--)
-            if (i < taps) sum = __fmaf_rn(w[i], seen[i], sum);
-        a.y[(uint64_t)(q.first_row + j) * n + c] = act_silu(sum);
-        if (!wide) journal[(uint64_t)j * n] = seen[0];
+        a.y[(uint64_t)(q.first_row + j) * n + c] = ch.sum(seen, taps);
+        ch.journal[(uint64_t)j * n] = seen[0];
     }
-    if (first || (!wide && q.n_commit == 0 && q.past != 0)) return;
-    if (wide)
-        for (int j = max(0, q.n_rows - taps + 1); j < q.n_rows; j++) shift(kept, taps, x[(uint64_t)j * n]);
+    if (first == 0 && (q.n_commit || q.past == 0)) ch.keep(a);
+}
+
+/* Block: CONV_WIDE_THREADS channels; an item is CONV_SLICE rows of a sequence, or a sequence without rows. */
+template <int TAPS> __global__ void __launch_bounds__(CONV_WIDE_THREADS) conv_wide_kernel(conv_state_args a)
+{
+    launch_dependents();
+    const int c = blockIdx.x * CONV_WIDE_THREADS + threadIdx.x, n = a.channels, taps = a.taps;
+    channel<TAPS> ch;
+    if (c < n) ch.weights(a, c);
+    wait_predecessor();
+    if (c >= n) return;
+    int item = blockIdx.y;
+    for (int s = 0; s < a.step->head.n_seqs; s++) {
+        const step_seq &q = a.step->seq[s];
+        const int items = max(1, (q.n_rows + CONV_SLICE - 1) / CONV_SLICE);
+        const float *x = a.x + (uint64_t)q.first_row * n + c;
+        for (; item < items; item += gridDim.y) {
+            const int first = item * CONV_SLICE, end = min(first + CONV_SLICE, q.n_rows);
+            float seen[TAPS];               /* seen[i]: the i-th newest */
 #pragma unroll
-    for (int i = 0; i < TAPS; i++)
-        if (i + 1 < taps) state[(uint64_t)i * n] = kept[i];
+            for (int i = 0; i < TAPS; i++)
+                seen[i] = i + 1 < taps && first > i ? x[(uint64_t)(first - 1 - i) * n] : 0.0f;
+            if (first == 0 && (q.n_rows || q.n_commit || q.past == 0)) {
+                ch.begin(a, q, c);
+#pragma unroll
+                for (int i = 0; i < TAPS; i++)
+#pragma unroll
+                    for (int m = 0; m < TAPS; m++)
+                        if (m == taps - 2 - i) seen[i] = ch.kept[m];
+                for (int j = max(0, q.n_rows - taps + 1); j < q.n_rows; j++) shift(ch.kept, taps, x[(uint64_t)j * n]);
+                ch.keep(a);
+            }
+#pragma unroll 4
+            for (int j = first; j < end; j++) {
+#pragma unroll
+                for (int i = TAPS - 1; i > 0; i--) seen[i] = seen[i - 1];
+                seen[0] = x[(uint64_t)j * n];
+                a.y[(uint64_t)(q.first_row + j) * n + c] = ch.sum(seen, taps);
+            }
+        }
+        item -= items;
+    }
 }
 bool recur_can(int taps, int k_dim)
 {
@@ -92,10 +159,11 @@ bool recur_can(int taps, int k_dim)
 }
 void launch_short_conv(launch *l, const conv_state_args *a, int rows, int seqs, bool wide)
 {
-    const dim3 grid((a->channels + CONV_THREADS - 1) / CONV_THREADS, seqs,
-                    wide ? (rows + WIDE_SLICE - 1) / WIDE_SLICE : 1);
-    if (a->taps <= 4) fill_launch(l, conv_kernel<4>, grid, CONV_THREADS, 0, *a);
-    else fill_launch(l, conv_kernel<TAPS_MOST>, grid, CONV_THREADS, 0, *a);
+    const int per = wide ? CONV_WIDE_THREADS : CONV_THREADS, at_once = rows < CONV_ROWS ? rows : CONV_ROWS;
+    const dim3 grid((a->channels + per - 1) / per, wide ? (rows + CONV_SLICE - 1) / CONV_SLICE : seqs);
+    void (*kernel)(conv_state_args) = wide ? a->taps <= 4 ? conv_wide_kernel<4> : conv_wide_kernel<TAPS_MOST>
+                                           : a->taps <= 4 ? conv_kernel<4> : conv_kernel<TAPS_MOST>;
+    fill_launch(l, kernel, grid, wide ? per : per * at_once, 0, *a);
 }
 
 /* ---- DELTA ---------------------------------------------------------------------------------------------------- */
@@ -103,193 +171,305 @@ __device__ inline int key_head_of(const delta_args &a, int head)
 {
     return a.grouped ? head / (a.v_heads / a.k_heads) : head % a.k_heads;
 }
-
-/* Block: a key head of one sequence (z: its share of a wide step's rows); a warp a row. */
-__global__ void __launch_bounds__(KEY_THREADS) delta_keys_kernel(delta_args a)
+/* The i-th of the value heads that share a key head. */
+__device__ inline int value_head_of(const delta_args &a, int key_head, int i)
 {
-    launch_dependents();
-    wait_predecessor();
-    if ((int)blockIdx.y >= a.step->head.n_seqs) return;
-    const step_seq &q = a.step->seq[blockIdx.y];
-    const bool wide = a.step->head.wide;
-    const int head = blockIdx.x, n = a.k_dim, keys = a.k_heads * n, warp = threadIdx.x / WARP;
-    const int lane = threadIdx.x % WARP, warps = KEY_THREADS / WARP, per = a.v_heads / a.k_heads;
-    float *journal = journal_of(a.place, q.slot), *key_rows = journal + a.keys_at, *decay_rows = journal + a.decays_at;
-    if (blockIdx.z == 0)
-        for (int i = warp; i < q.n_commit; i += warps) {
-            const uint64_t to = (uint64_t)blockIdx.y * NARROW_ROWS + i;
-            for (int e = lane; e < n; e += WARP)
-                a.old_keys[to * keys + head * n + e] = key_rows[(uint64_t)q.commit[i] * keys + head * n + e];
-            for (int h = lane; h < a.v_heads; h += WARP)
-                if (key_head_of(a, h) == head)
-                    a.old_decays[to * a.v_heads + h] = decay_rows[(uint64_t)q.commit[i] * a.v_heads + h];
-        }
-    __syncthreads();                        /* now the journal may be written */
-    for (int j = blockIdx.z * warps + warp; j < q.n_rows; j += gridDim.z * warps) {
-        const uint64_t row = q.first_row + j;
-        for (int i = 0; i < 2; i++) {
-            const float *x = a.x + row * a.channels + i * keys + head * n;
-            float sum = 0;
-            for (int e = lane; e < n; e += WARP) sum = __fmaf_rn(x[e], x[e], sum);
-            const float length = sqrtf(warp_sum(sum)), least = length > a.eps ? length : a.eps;
-            const float scale = 1.0f / (i ? least : least * sqrtf((float)n));
-            float *to = (i ? a.k : a.q) + row * keys + head * n;
-            for (int e = lane; e < n; e += WARP) {
-                const float v = x[e] * scale;
-                to[e] = v;
-                if (i && !wide) key_rows[(uint64_t)j * keys + head * n + e] = v;
-            }
-        }
-        const float *g = a.gates + row * 2 * a.v_heads;
-        for (int h = lane; h < a.v_heads; h += WARP) {
-            if (key_head_of(a, h) != head) continue;
-            const int in_group = h / per * 2 * per + h % per;
-            const float z = g[a.grouped ? in_group + per : h] + a.dt[h];
-            const float decay = expf((z > 20 ? z : log1pf(expf(z))) * a.a[h]);
-            a.decay[row * a.v_heads + h] = decay;
-            a.beta[row * a.v_heads + h] = 1.0f / (1.0f + expf(-g[a.grouped ? in_group : a.v_heads + h]));
-            if (!wide) decay_rows[(uint64_t)j * a.v_heads + h] = decay;
-        }
-    }
+    return a.grouped ? key_head * (a.v_heads / a.k_heads) + i : key_head + i * a.k_heads;
+}
+/* What makes a row's decay (its alpha) and its beta. */
+__device__ inline float2 gates_of(const delta_args &a, uint64_t row, int head)
+{
+    const float *g = a.gates + row * 2 * a.v_heads;
+    const int per = a.v_heads / a.k_heads, in_group = head / per * 2 * per + head % per;
+    return a.grouped ? make_float2(g[in_group + per], g[in_group]) : make_float2(g[head], g[a.v_heads + head]);
+}
+__device__ inline float decay_of(const delta_args &a, float alpha, int head)
+{
+    const float z = alpha + a.dt[head];
+    return expf((z > 20 ? z : log1pf(expf(z))) * a.a[head]);
 }
 
-/* s = decay * s + key * d, for this lane's elements. */
-template <int N> __device__ inline void redo(float (&s)[N], const float *key, int n, int quarter, float d, float decay)
+/* Four elements of a key from e on; zeros beyond n. */
+__device__ inline float4 four(const float *x, int e, int n)
 {
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        const int e = quarter + QUARTERS * i;
-        if (e < n) s[i] = __fmaf_rn(key[e], d, decay * s[i]);
-    }
+    if (n % 4 == 0) return e < n ? *(const float4 *)(x + e) : make_float4(0, 0, 0, 0);
+    return make_float4(e < n ? x[e] : 0.0f, e + 1 < n ? x[e + 1] : 0.0f, e + 2 < n ? x[e + 2] : 0.0f,
+                       e + 3 < n ? x[e + 3] : 0.0f);
+}
+/* s = decay * s + k * d */
+__device__ inline void redo(float (&s)[4], float4 k, float d, float decay)
+{
+    s[0] = __fmaf_rn(k.x, d, decay * s[0]), s[1] = __fmaf_rn(k.y, d, decay * s[1]);
+    s[2] = __fmaf_rn(k.z, d, decay * s[2]), s[3] = __fmaf_rn(k.w, d, decay * s[3]);
+}
+__device__ inline void add_products(float (&sum)[4], float4 x, const float (&s)[4])
+{
+    sum[0] = __fmaf_rn(x.x, s[0], sum[0]), sum[1] = __fmaf_rn(x.y, s[1], sum[1]);
+    sum[2] = __fmaf_rn(x.z, s[2], sum[2]), sum[3] = __fmaf_rn(x.w, s[3], sum[3]);
 }
 /* Sum over a column's lanes, in all of them. */
-__device__ inline float quarters_sum(float x)
+__device__ inline float column_sum(const float (&x)[4])
 {
-    x += __shfl_xor_sync(0xffffffffu, x, 8);
-    return x + __shfl_xor_sync(0xffffffffu, x, 16);
+    float sum = (x[0] + x[1]) + (x[2] + x[3]);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 8);
+    return sum + __shfl_xor_sync(0xffffffffu, sum, 16);
 }
 
-struct delta_shared {
-    float q[BATCH][KEY_MOST], k[BATCH][KEY_MOST], v[BATCH][16], decay[BATCH], beta[BATCH];
+/* KEY: elements of a key here, zeros after k_dim. Two batches: one at work, one on its way. */
+template <int KEY> struct delta_shared {
+    float q[2][BATCH][KEY], k[2][BATCH][KEY], v[2][BATCH][16];
+    float kq[BATCH], beta[BATCH];
+    float key_scale[NARROW_ROWS], decay[NARROW_ROWS];       /* of all rows (of the batch, in wide steps) */
+    uint64_t path[BATCH];
+    int last;                   /* this block writes the journal's keys */
 };
 
-/* N: elements of a lane, QUARTERS N >= k_dim.
- * Long: the memory stays in registers from the commit to the last row. */
-template <int N> __global__ void __launch_bounds__(DELTA_THREADS) delta_kernel(delta_args a)
+/* A block's view of one head's columns in one sequence. */
+struct delta_block {
+    int head, key_head, key_at, value_at, column, n, quarter, in_block;
+    float *state, *keys, *decays, *corrections;             /* of the slot */
+};
+
+/* Rows first .. first + count - 1 of the sequence on their way to shared memory. */
+template <int KEY>
+__device__ inline void stage(const delta_args &a, const delta_block &b, delta_shared<KEY> &sh, int to, uint64_t row,
+                             int count)
 {
-    __shared__ delta_shared sh;
-    launch_dependents();
-    wait_predecessor();
-    if ((int)blockIdx.y >= a.step->head.n_seqs) return;
-    const step_seq &q = a.step->seq[blockIdx.y];
-    const bool wide = a.step->head.wide;
-    const int blocks = a.v_dim / 16, head = blockIdx.x / blocks, block = blockIdx.x % blocks, n = a.k_dim;
-    const int lane = threadIdx.x % WARP, quarter = lane / 8, in_block = threadIdx.x / WARP * 8 + lane % 8;
-    const int keys = a.k_heads * n, values = a.v_heads * a.v_dim, key_at = key_head_of(a, head) * n;
-    const int value_at = head * a.v_dim + block * 16, column = value_at + in_block;
-    float *state = state_of(a.place, q.slot) + a.memory_at + ((uint64_t)head * blocks + block) * n * 16 + in_block;
-    float *corrections = journal_of(a.place, q.slot) + a.corrections_at + column;
-    float start[N], s[N];
+    const int keys = a.k_heads * b.n, fours = b.n / 4, each = 2 * fours + 4;
+    if (b.n % 4 == 0 && a.channels % 4 == 0) {
+        for (int i = threadIdx.x; i < count * each; i += DELTA_THREADS) {
+            const int r = i / each, p = i % each;
+            const float *x = a.x + (row + r) * a.channels;
+            if (p < fours) copy16(&sh.q[to][r][4 * p], x + b.key_at + 4 * p);
+            else if (p < 2 * fours) copy16(&sh.k[to][r][4 * (p - fours)], x + keys + b.key_at + 4 * (p - fours));
+            else copy16(&sh.v[to][r][4 * (p - 2 * fours)], x + 2 * keys + b.value_at + 4 * (p - 2 * fours));
+        }
+        return;
+    }
+    for (int i = threadIdx.x; i < count * (2 * b.n + 16); i += DELTA_THREADS) {
+        const int r = i / (2 * b.n + 16), e = i % (2 * b.n + 16);
+        const float *x = a.x + (row + r) * a.channels;
+        if (e < b.n) sh.q[to][r][e] = x[b.key_at + e];
+        else if (e < 2 * b.n) sh.k[to][r][e - b.n] = x[keys + b.key_at + e - b.n];
+        else sh.v[to][r][e - 2 * b.n] = x[2 * keys + b.value_at + e - 2 * b.n];
+    }
+}
+
+/* Warp 0 norms the batch's queries and multiplies them with keys, warp 1 norms the keys and makes the gates. at: place
+ * of the batch in key_scale and decay. */
+template <int KEY>
+__device__ inline void prepare(const delta_args &a, const delta_block &b, delta_shared<KEY> &sh, int buffer, int at,
+                               float2 gates, int count)
+{
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    float (*rows)[KEY] = warp ? sh.k[buffer] : sh.q[buffer];
+    float sum[BATCH], dot[BATCH];
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-        const int e = quarter + QUARTERS * i;
-        start[i] = e < n && q.past != q.n_commit ? state[e * 16] : 0.0f;
+    for (int r = 0; r < BATCH; r++) {
+        sum[r] = dot[r] = 0;
+#pragma unroll
+        for (int e = 0; e < KEY; e += 4 * WARP) {
+            const float4 x = *(const float4 *)&rows[r][e + 4 * lane];
+            const float4 y = *(const float4 *)&sh.k[buffer][r][e + 4 * lane];
+            sum[r] = __fmaf_rn(x.x, x.x, sum[r]), sum[r] = __fmaf_rn(x.y, x.y, sum[r]);
+            sum[r] = __fmaf_rn(x.z, x.z, sum[r]), sum[r] = __fmaf_rn(x.w, x.w, sum[r]);
+            dot[r] = __fmaf_rn(x.x, y.x, dot[r]), dot[r] = __fmaf_rn(x.y, y.y, dot[r]);
+            dot[r] = __fmaf_rn(x.z, y.z, dot[r]), dot[r] = __fmaf_rn(x.w, y.w, dot[r]);
+        }
     }
-    for (int i = 0; i < q.n_commit; i++) {
-        const uint64_t from = (uint64_t)blockIdx.y * NARROW_ROWS + i;
-        redo(start, a.old_keys + from * keys + key_at, n, quarter, corrections[(uint64_t)q.commit[i] * values],
-             a.old_decays[from * a.v_heads + head]);
+#pragma unroll
+    for (int by = 16; by; by /= 2)
+#pragma unroll
+        for (int r = 0; r < BATCH; r++) {
+            sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], by);
+            if (warp == 0) dot[r] += __shfl_xor_sync(0xffffffffu, dot[r], by);
+        }
+    __syncthreads();                        /* the raw keys are read */
+#pragma unroll
+    for (int r = 0; r < BATCH; r++) {
+        const float length = sqrtf(sum[r]), least = length > a.eps ? length : a.eps;
+        const float scale = 1.0f / (warp ? least : least * sqrtf((float)b.n));
+#pragma unroll
+        for (int e = 0; e < KEY; e += 4 * WARP) {
+            float4 *x = (float4 *)&rows[r][e + 4 * lane];
+            *x = make_float4(x->x * scale, x->y * scale, x->z * scale, x->w * scale);
+        }
+        if (warp == 0 && lane == r) sh.kq[r] = dot[r] * scale;
+        if (warp == 1 && lane == r) sh.key_scale[at + r] = scale;
     }
-    if (!wide && (q.n_commit || q.past == 0)) {
+    if (warp == 1 && lane < count) {
+        sh.decay[at + lane] = decay_of(a, gates.x, b.head);
+        sh.beta[lane] = 1.0f / (1.0f + expf(-gates.y));
+    }
+    __syncthreads();
+}
+
+/* The memory after the ancestors `path` of a row, from what stands behind the commits. */
+template <int N, int KEY>
+__device__ inline void follow(const delta_args &a, const delta_block &b, const delta_shared<KEY> &sh, const step_seq &q,
+                              uint64_t path, int rows, const float (&start)[N][4], float (&s)[N][4])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+#pragma unroll
+        for (int r = 0; r < 4; r++) s[i][r] = start[i][r];
+    for (int e = 0; e < rows; e++) {
+        if (!(path >> e & 1)) continue;
+        const float *x = a.x + (uint64_t)(q.first_row + e) * a.channels + a.k_heads * b.n + b.key_at;
+        const float scale = sh.key_scale[e], d = b.corrections[(uint64_t)e * a.v_heads * a.v_dim];
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            const int e = quarter + QUARTERS * i;
-            if (e < n) state[e * 16] = start[i];
+            const float4 k = four(x, 16 * i + 4 * b.quarter, b.n);
+            redo(s[i], make_float4(k.x * scale, k.y * scale, k.z * scale, k.w * scale), d, sh.decay[e]);
         }
     }
-    __syncwarp();                           /* the commit's corrections are read: rows may write theirs */
+}
+
+/* Keys and decays of the batch's rows j0 .. into the journal. */
+template <int KEY>
+__device__ inline void write_journal(const delta_args &a, const delta_block &b, const delta_shared<KEY> &sh, int buffer,
+                                     const step_seq &q, int j0, int count)
+{
+    const int keys = a.k_heads * b.n, per = a.v_heads / a.k_heads;
+    for (int i = threadIdx.x; i < count * b.n; i += DELTA_THREADS)
+        b.keys[(uint64_t)(j0 + i / b.n) * keys + b.key_at + i % b.n] = sh.k[buffer][i / b.n][i % b.n];
+    for (int i = threadIdx.x; i < count * per; i += DELTA_THREADS) {
+        const int j = j0 + i / per, head = value_head_of(a, b.key_head, i % per);
+        b.decays[(uint64_t)j * a.v_heads + head] = decay_of(a, gates_of(a, q.first_row + j, head).x, head);
+    }
+}
+
+__device__ inline delta_block block_of(const delta_args &a, const step_seq &q)
+{
+    delta_block b;
+    const int blocks = a.v_dim / 16, lane = threadIdx.x % WARP, block = blockIdx.x % blocks;
+    float *journal = journal_of(a.place, q.slot);
+    b.head = blockIdx.x / blocks, b.key_head = key_head_of(a, b.head), b.n = a.k_dim;
+    b.quarter = lane / 8, b.in_block = threadIdx.x / WARP * 8 + lane % 8;
+    b.key_at = b.key_head * b.n, b.value_at = b.head * a.v_dim + block * 16, b.column = b.value_at + b.in_block;
+    b.state = state_of(a.place, q.slot) + a.memory_at + ((uint64_t)b.head * blocks + block) * b.n * 16 + b.in_block;
+    b.keys = journal + a.keys_at, b.decays = journal + a.decays_at;
+    b.corrections = journal + a.corrections_at + b.column;
+    return b;
+}
+
+/* The memory after what was accepted. */
+template <int N>
+__device__ inline void commit(const delta_args &a, const delta_block &b, const step_seq &q, float (&s)[N][4])
+{
 #pragma unroll
-    for (int i = 0; i < N; i++) s[i] = start[i];
-    uint64_t holds = 0;                     /* path of the row that s stands after */
-    for (int j0 = 0; j0 < q.n_rows; j0 += BATCH) {
-        const int batch = min(BATCH, q.n_rows - j0);
-        __syncthreads();
-        for (int i = threadIdx.x; i < batch * n; i += DELTA_THREADS) {
-            const uint64_t at = (uint64_t)(q.first_row + j0 + i / n) * keys + key_at + i % n;
-            sh.q[i / n][i % n] = a.q[at];
-            sh.k[i / n][i % n] = a.k[at];
-        }
-        for (int i = threadIdx.x; i < batch * 16; i += DELTA_THREADS)
-            sh.v[i / 16][i % 16] =
-                a.x[(uint64_t)(q.first_row + j0 + i / 16) * a.channels + 2 * keys + value_at + i % 16];
-        if ((int)threadIdx.x < batch) {
-            const uint64_t at = (uint64_t)(q.first_row + j0 + threadIdx.x) * a.v_heads + head;
-            sh.decay[threadIdx.x] = a.decay[at];
-            sh.beta[threadIdx.x] = a.beta[at];
-        }
-        __syncthreads();
-        for (int b = 0; b < batch; b++) {
-            const int j = j0 + b;
-            if (!wide) {
-                const uint64_t path = a.step->row[q.first_row + j].path, before = path & ~((uint64_t)1 << j);
-                if (before != holds) {
+    for (int i = 0; i < N; i++)
 #pragma unroll
-                    for (int i = 0; i < N; i++) s[i] = start[i];
-                    for (int e = 0; e < j; e++) {
-                        if (!(before >> e & 1)) continue;
-                        const uint64_t row = q.first_row + e;
-                        redo(s, a.k + row * keys + key_at, n, quarter, corrections[(uint64_t)e * values],
-                             a.decay[row * a.v_heads + head]);
-                    }
+        for (int r = 0; r < 4; r++) {
+            const int e = 16 * i + 4 * b.quarter + r;
+            s[i][r] = e < b.n && q.past != q.n_commit ? b.state[e * 16] : 0.0f;
+        }
+    for (int c = 0; c < q.n_commit; c++) {
+        const uint64_t row = q.commit[c];
+        const float d = b.corrections[row * a.v_heads * a.v_dim], decay = b.decays[row * a.v_heads + b.head];
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            redo(s[i], four(b.keys + row * a.k_heads * b.n + b.key_at, 16 * i + 4 * b.quarter, b.n), d, decay);
+    }
+}
+template <int N> __device__ inline void put_memory(const delta_block &b, const float (&s)[N][4])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+#pragma unroll
+        for (int r = 0; r < 4; r++) {
+            const int e = 16 * i + 4 * b.quarter + r;
+            if (e < b.n) b.state[e * 16] = s[i][r];
+        }
+}
+
+/* N: four elements each of a lane, 16 N >= k_dim. WIDE: rows change the memory at once.
+ * Long: the memory stays in registers from the commit to the last row. */
+template <int N, bool WIDE> __global__ void __launch_bounds__(DELTA_THREADS) delta_kernel(delta_args a)
+{
+    enum { KEY = 16 * N < 4 * WARP ? 4 * WARP : 16 * N };
+    __shared__ __align__(16) delta_shared<KEY> sh;
+    launch_dependents();
+    if (a.k_dim < KEY)
+        for (int i = threadIdx.x; i < 2 * BATCH * KEY; i += DELTA_THREADS)
+            (&sh.q[0][0][0])[i] = (&sh.k[0][0][0])[i] = 0;
+    __syncthreads();
+    for (int seq = blockIdx.y; seq < a.step->head.n_seqs; seq += gridDim.y) {
+        const step_seq &q = a.step->seq[seq];
+        const delta_block b = block_of(a, q);
+        float start[N][4], s[N][4];
+        commit(a, b, q, WIDE ? s : start);
+        if (!WIDE && (q.n_commit || q.past == 0)) put_memory(b, start);
+        __syncthreads();                    /* the old keys are read */
+        if (!WIDE && threadIdx.x == 0) {
+            const int all = a.v_heads / a.k_heads * (a.v_dim / 16);
+            int32_t *arrived = a.arrived + (uint64_t)q.slot * a.k_heads + b.key_head;
+            __threadfence();
+            sh.last = atomicAdd(arrived, 1) == all - 1;
+            if (sh.last) *arrived = 0;
+        }
+        wait_predecessor();
+        auto fetch = [&](int j0) {          /* the gates of one of its rows are the thread's */
+            const int count = min((int)BATCH, q.n_rows - j0), lane = threadIdx.x % WARP;
+            if (count > 0) stage(a, b, sh, j0 / BATCH % 2, q.first_row + j0, count);
+            copy_commit();
+            return lane < count ? gates_of(a, q.first_row + j0 + lane, b.head) : make_float2(0, 0);
+        };
+        float2 gates = fetch(0);
+        uint64_t holds = 0;                 /* path of the row that s stands after */
+        if (!WIDE) follow(a, b, sh, q, 0, 0, start, s);
+        for (int j0 = 0; j0 < q.n_rows; j0 += BATCH) {
+            const int count = min((int)BATCH, q.n_rows - j0), buffer = j0 / BATCH % 2, at = WIDE ? 0 : j0;
+            const float2 next = fetch(j0 + BATCH);
+            if (!WIDE && (int)threadIdx.x < count)
+                sh.path[threadIdx.x] = a.step->row[q.first_row + j0 + threadIdx.x].path;
+            copy_wait<1>();
+            __syncthreads();
+            prepare(a, b, sh, buffer, at, gates, count);
+            gates = next;
+            for (int r = 0; r < count; r++) {
+                const int j = j0 + r;
+                if (!WIDE) {
+                    const uint64_t path = sh.path[r], before = path & ~((uint64_t)1 << j);
+                    if (before != holds) follow(a, b, sh, q, before, j, start, s);
+                    holds = path;
                 }
-                holds = path;
-            }
-            float sum = 0;
+                float known[4] = { 0, 0, 0, 0 }, seen[4] = { 0, 0, 0, 0 };
+                float4 k[N];
 #pragma unroll
-            for (int i = 0; i < N; i++) {
-                const int e = quarter + QUARTERS * i;
-                if (e < n) sum = __fmaf_rn(sh.k[b][e], s[i], sum);
-            }
-            const float decay = sh.decay[b];
-            const float d = sh.beta[b] * __fmaf_rn(-decay, quarters_sum(sum), sh.v[b][in_block]);
-            if (!wide && quarter == 0) corrections[(uint64_t)j * values] = d;
-            redo(s, sh.k[b], n, quarter, d, decay);
-            float o = 0;
+                for (int i = 0; i < N; i++) {
+                    k[i] = *(const float4 *)&sh.k[buffer][r][16 * i + 4 * b.quarter];
+                    add_products(known, k[i], s[i]);
+                    add_products(seen, *(const float4 *)&sh.q[buffer][r][16 * i + 4 * b.quarter], s[i]);
+                }
+                const float decay = sh.decay[at + r], of_k = column_sum(known), of_q = column_sum(seen);
+                const float d = sh.beta[r] * __fmaf_rn(-decay, of_k, sh.v[buffer][r][b.in_block]);
+                if (b.quarter == 0) {
+                    a.y[(uint64_t)(q.first_row + j) * a.v_heads * a.v_dim + b.column] =
+                        __fmaf_rn(sh.kq[r] * sh.key_scale[at + r], d, decay * of_q);
+                    if (!WIDE) b.corrections[(uint64_t)j * a.v_heads * a.v_dim] = d;
+                }
 #pragma unroll
-            for (int i = 0; i < N; i++) {
-                const int e = quarter + QUARTERS * i;
-                if (e < n) o = __fmaf_rn(sh.q[b][e], s[i], o);
+                for (int i = 0; i < N; i++) redo(s[i], k[i], d, decay);
+                if (!WIDE) __syncwarp();    /* the correction is seen by the column's other lanes */
             }
-            o = quarters_sum(o);
-            if (quarter == 0) a.y[(uint64_t)(q.first_row + j) * values + column] = o;
-            __syncwarp();                   /* the correction is seen by the column's other lanes */
+            if (!WIDE && sh.last) write_journal(a, b, sh, buffer, q, j0, count);
+            __syncthreads();                /* the buffer may be filled again */
         }
+        if (WIDE && (q.n_rows || q.n_commit || q.past == 0)) put_memory(b, s);
+        copy_wait<0>();
+        __syncthreads();
     }
-    if (!wide) return;
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        const int e = quarter + QUARTERS * i;
-        if (e < n) state[e * 16] = s[i];
-    }
+    wait_predecessor();
 }
-uint64_t delta_scratch(const delta_args *a, int rows, int seqs)
+template <bool WIDE> static void launch_delta_class(launch *l, const delta_args *a, int seqs)
 {
-    const uint64_t keys = (uint64_t)a->k_heads * a->k_dim, old = (uint64_t)seqs * NARROW_ROWS;
-    return rows * 2 * (keys + a->v_heads) + old * (keys + a->v_heads);
+    const dim3 grid(a->v_heads * (a->v_dim / 16), seqs);
+    if (a->k_dim <= 128) fill_launch(l, delta_kernel<8, WIDE>, grid, DELTA_THREADS, 0, *a);
+    else fill_launch(l, delta_kernel<KEY_MOST / 16, WIDE>, grid, DELTA_THREADS, 0, *a);
 }
-int launch_delta(launch *l, const delta_args *from, float *scratch, int rows, int seqs, bool wide)
+void launch_delta(launch *l, const delta_args *a, int seqs, bool wide)
 {
-    delta_args a = *from;
-    const uint64_t keys = (uint64_t)a.k_heads * a.k_dim;
-    a.q = scratch;
-    a.k = a.q + rows * keys;
-    a.old_keys = a.k + rows * keys;
-    a.decay = a.old_keys + (uint64_t)seqs * NARROW_ROWS * keys;
-    a.beta = a.decay + (uint64_t)rows * a.v_heads;
-    a.old_decays = a.beta + (uint64_t)rows * a.v_heads;
-    fill_launch(l, delta_keys_kernel, dim3(a.k_heads, seqs, wide ? 16 : 1), KEY_THREADS, 0, a);
-    const dim3 grid(a.v_heads * (a.v_dim / 16), seqs);
-    if (a.k_dim <= 128) fill_launch(l + 1, delta_kernel<32>, grid, DELTA_THREADS, 0, a);
-    else fill_launch(l + 1, delta_kernel<KEY_MOST / QUARTERS>, grid, DELTA_THREADS, 0, a);
-    return 2;
+    if (wide) launch_delta_class<true>(l, a, 1);
+    else launch_delta_class<false>(l, a, seqs);
 }
