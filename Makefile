@@ -92,15 +92,9 @@ lint: configure         ## check the rules of the house (scripts/lint)
 install: build          ## install under PREFIX (/usr/local), with luce.pc for pkg-config
 	cmake --install build --prefix $(PREFIX)
 
-device-check: build     ## check the GPUs of this machine: every kernel, small whole models, then the speed table
-	@build/luce devices | grep -qE '^(cuda|hip):' || \
-	    { echo "device-check: no GPU that build/luce can run on; see docs/hardware.md" >&2; exit 1; }
-	build/luce doctor --all
-	@for m in tests/fixtures/oracle/*.gguf; do \
-	    echo "$$m"; build/luce inspect $$m --check-against-reference > build/families.log 2>&1 || \
-	        { cat build/families.log; exit 1; }; done
-	build/luce bench --synthetic qwen3-8b:q4_k_m --depth 0 --prompt-tokens 8192
-	build/luce bench --synthetic qwen3-8b:f16 --depth 0 --prompt-tokens 8192
+device-check: build     ## check the GPU of this machine: kernels, whole models, sanitizers, then a table with speeds
+	cmake --build build -j $(JOBS) --target luce_tests
+	scripts/device-check build
 
 clean:                  ## remove the build folders (models/ stays)
 	rm -rf build build-asan build-tsan build-fuzz

@@ -1,5 +1,6 @@
 /* cli/main.c - the luce command: finds the command's row, parses its options, runs it.
- * Exit codes: 0 done, 1 failed, 2 wrong usage, 70 a device was lost, 128 + N ended by signal N (Ctrl-C: 130).
+ * Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not supported, 70 a device was lost, 128 + N ended by signal N
+ * (Ctrl-C: 130).
  * A failure is one line on standard error. Nothing else in luce ends the process. */
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 #include "cli/options.h"
 #include "cli/terminal.h"
 
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_DEVICE_LOST = 70, EXIT_SIGNAL = 128 };
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNSUPPORTED = 3, EXIT_DEVICE_LOST = 70, EXIT_SIGNAL = 128 };
 
 static const struct command commands[COMMAND_COUNT] = {
 #define ROW(id, name, word, operands, least, most, summary) \
@@ -84,6 +85,6 @@ int main(int argc, char **argv)
     luce_status st = dispatch(argc, argv, &err);
     if (st) fprintf(stderr, "luce: %s\n", err.text);
     if (st == LUCE_E_CANCELLED && interrupt_signal()) return EXIT_SIGNAL + interrupt_signal();
-    return st == LUCE_OK ? EXIT_DONE : st == LUCE_E_ARG ? EXIT_USAGE
+    return st == LUCE_OK ? EXIT_DONE : st == LUCE_E_ARG ? EXIT_USAGE : st == LUCE_E_UNSUPPORTED ? EXIT_UNSUPPORTED
          : st == LUCE_E_DEVICE ? EXIT_DEVICE_LOST : EXIT_FAILED;
 }

@@ -107,6 +107,7 @@ struct device {
      * a prompt may be cut anywhere. */
     bool equal_bits;
     int  max_wide_rows;         /* most rows of a wide step that pays */
+    const char *takes;          /* limits of its kernels, for messages; NULL: none */
 };
 
 /* A kind of device: a row of device/table.c. */

@@ -21,18 +21,27 @@ const char *const op_docs[OP_COUNT] = {
 #undef OP_DOC
 };
 
+static void refuse(struct tape *t, const struct call *c)
+{
+    const struct op_def *def = op_defs[c->op];
+    const struct weight *w = c->n_w ? c->w[0] : NULL;
+    const struct format *f = w ? format_find(w->type) : NULL;
+    struct buf what = { 0 };
+    if (def->print) def->print(c->attr, &what);
+    tape_fail(t, "%s: the device has no kernel for it%s%s%s%s%s%s%s%s", def->name, what.len ? " with " : "",
+              what.len ? buf_text(&what) : "", w ? ", weights " : "", w ? w->name : "", f ? " in format " : "",
+              f ? f->name : "", t->target.takes ? ". It takes " : "", t->target.takes ? t->target.takes : "");
+    if (t->error.code) t->error.code = LUCE_E_UNSUPPORTED;
+    buf_drop(&what);
+}
+
 struct val op_push(struct tape *t, const struct call *c)
 {
     if (tape_dead(t)) return (struct val){ 0 };
     const struct op_def *def = op_defs[c->op];
     if (!t->target.has || t->target.has(t->target.context, c)) return tape_push(t, c);
     if (def->expand) return def->expand(t, c);
-    const struct weight *w = c->n_w ? c->w[0] : NULL;
-    const struct format *f = w ? format_find(w->type) : NULL;
-    tape_fail(t, "%s: the device has no kernel for it%s%s%s%s", def->name, w ? " with " : "",
-              w ? w->name : "", f ? " in format " : "", f ? f->name : "");
-    if (t->error.code) t->error.code = LUCE_E_UNSUPPORTED;
-    return (struct val){ 0 };
+    return refuse(t, c), (struct val){ 0 };
 }
 
 struct work call_work(const struct tape *t, const struct call *c, const struct step *s)

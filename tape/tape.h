@@ -59,6 +59,7 @@ struct value {
 struct target {
     bool (*has)(const void *context, const struct call *c);
     const void *context;
+    const char *takes;          /* what its kernels are limited to, for messages; NULL: nothing to say */
 };
 
 struct tape {

@@ -134,6 +134,24 @@ static double distance(const struct answer *a, const struct answer *b)
     return off / size < INFINITY ? off / size : INFINITY;
 }
 
+TEST(gpu_refuses_heads_that_it_has_no_kernel_for)
+{
+    struct device *d = open_gpu();
+    struct gguf *file = NULL;
+    struct model *m = NULL;
+    struct runner *r = NULL;
+    luce_error err = { 0 };
+    if (!d) SKIP("no GPU");
+    CHECK_OK(gguf_open(&file, fixture("oracle/llama3.gguf"), &err), err);
+    CHECK_OK(model_open(&m, file, &err), err);
+    CHECK_EQ(runner_open(&r, m, &(struct load_params){ .device = d, .context = 200, .chunk = 64 }, &err),
+             LUCE_E_UNSUPPORTED);
+    CHECK(strstr(err.text, "2 kv heads of 12") && strstr(err.text, "multiples of 8"), "%s", err.text);
+    CHECK_EQ(r, NULL);
+    gguf_close(file);
+    device_close(d);
+}
+
 /* Another device rounds otherwise: about 1e-5 of the logits' size, more where a memory keeps errors; a wrong kernel
  * gives about 2. Rounding may turn over which experts a row takes: then only the bits are compared. */
 static const struct { const char *name; bool experts; } models[] = {

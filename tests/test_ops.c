@@ -351,7 +351,7 @@ static void compare_expansion(const struct op_case *c, int op)
     int without[2] = { op, op };
     CHECK_OK(case_record(env, &whole, everything, &y[0], &err), err);
     CHECK_OK(case_interp(env, &whole, &p[0], &err), err);
-    CHECK_OK(case_record(env, &parts, (struct target){ lacks, without }, &y[1], &err), err);
+    CHECK_OK(case_record(env, &parts, (struct target){ .has = lacks, .context = without }, &y[1], &err), err);
     CHECK_OK(case_interp(env, &parts, &p[1], &err), err);
     CHECK_OK(interp_run(p[0], env->step, &err), err);
     CHECK_OK(interp_run(p[1], env->step, &err), err);
@@ -387,10 +387,11 @@ TEST(op_push_says_what_the_device_lacks)
     int without[2] = { OP_GLU, OP_LINEAR };
     struct tape t;
     luce_error err = { 0 };
-    tape_begin(&t, (struct target){ lacks, without }, NULL);
+    tape_begin(&t, (struct target){ .has = lacks, .context = without, .takes = "no products" }, NULL);
     op_glu(&t, tape_input(&t, "x", (struct shape){ DOM_ROWS, DT_F32, 8 }), &w, &w, ACT_SILU);
     CHECK_EQ(tape_end(&t, &err), LUCE_E_UNSUPPORTED);
-    CHECK(strstr(err.text, "linear") && strstr(err.text, "blk.0.weight") && strstr(err.text, "f32"), "%s", err.text);
+    CHECK(strstr(err.text, "linear") && strstr(err.text, "blk.0.weight") && strstr(err.text, "f32") &&
+          strstr(err.text, "It takes no products"), "%s", err.text);
     tape_drop(&t);
 }
 

@@ -74,9 +74,9 @@ TEST(train_drafter_says_what_is_missing)
     struct buf out = { 0 };
     char args[600];
     snprintf(args, sizeof args, "--out %s", scratch("nothing"));
-    CHECK_EQ(train(&out, tiny_model(), "/no/python", args), 1);
+    CHECK_EQ(train(&out, tiny_model(), "/no/python", args), 3);
     CHECK(strstr(buf_text(&out), "'/no/python' does not start") != NULL, "%s", buf_text(&out));
-    CHECK_EQ(train(&out, tiny_model(), stub("no_torch", 3, 0), args), 1);
+    CHECK_EQ(train(&out, tiny_model(), stub("no_torch", 3, 0), args), 3);
     CHECK(strstr(buf_text(&out), "-m pip install -r training/requirements.txt") != NULL, "%s", buf_text(&out));
     snprintf(args, sizeof args, "--out %s --recipe /nowhere", scratch("nothing"));
     CHECK_EQ(train(&out, tiny_model(), "python3", args), 2);

@@ -174,6 +174,10 @@ static int usable_cards(int cards[DEVICES_MOST], int *seen)
     return n;
 }
 
+/* What has() refuses, in words. */
+static const char takes[] = "attention heads of 8 to 256 dims in multiples of 8, up to 64 of them on a kv head, and "
+                            "up to 4096 experts; --device cpu takes any";
+
 static luce_status open_gpu(struct device **out, int index, const struct device_params *p, luce_error *err)
 {
     (void)p;
@@ -187,7 +191,7 @@ static luce_status open_gpu(struct device **out, int index, const struct device_
     index = cards[index];
     struct gpu *g = mem_zero(sizeof *g);
     if (!g) return fail(err, LUCE_E_NOMEM, "out of memory for the device");
-    g->base = (struct device){ .fns = &fns, .max_wide_rows = STEP_ROWS };
+    g->base = (struct device){ .fns = &fns, .max_wide_rows = STEP_ROWS, .takes = takes };
     g->index = index;
     luce_status st = gpu_check(g, GPU(SetDevice)(index), "being opened", err);
     if (!st) (void)GPU(SetDeviceFlags)(GPU(DeviceScheduleSpin));
