@@ -1,6 +1,7 @@
 /* ops/moe_glu.c - MOE_GLU: y[r][j] = act(Wgate_e x[r]) * (Wup_e x[r]), e = ids[r][j], for every slot j
  * x [rows, in] f32; ids [rows, used] i32, each below the number of experts; Wgate, Wup [in, ff, experts]
  * in any matrix format; y [rows, used, ff] f32. Rows do not see each other. */
+#include "base/mem.h"
 #include "ops/cases.h"
 #include "ops/record.h"
 #include "ops/ref.h"
@@ -69,14 +70,15 @@ static struct val record_case(struct case_env *env, const struct op_case *c)
 
 static void cases(struct case_list *l)
 {
-    static const int any[][4] = { { 256, 32, 8, 3 }, { 512, 17, 5, 2 } };
-    for (int i = 0; i < 2; i++)
-        for (int j = 2 - i; j < CASE_WIDTHS; j += 4) {
-            int n = case_widths[j];
-            case_add(l, &(struct op_case){ .n_rows = n, .wide = n > NARROW_ROWS, .each_format = true,
-                                           .p = { any[i][0], any[i][1], any[i][2], any[i][3], i }, .label = "",
-                                           .record = record_case });
-        }
+    static const struct { int rows, p[4]; } any[] = {       /* few rows have many columns, see GLU */
+        { 2, { 512, 66, 5, 2 } }, { 3, { 512, 32, 8, 3 } }, { 17, { 512, 17, 5, 2 } }, { 33, { 256, 32, 8, 3 } },
+        { 200, { 512, 17, 5, 2 } },
+    };
+    for (size_t i = 0; i < COUNT(any); i++) {
+        const int n = any[i].rows, *p = any[i].p;
+        case_add(l, &(struct op_case){ .n_rows = n, .wide = n > NARROW_ROWS, .each_format = true,
+                                       .p = { p[0], p[1], p[2], p[3], i % 2 }, .label = "", .record = record_case });
+    }
     case_add(l, &(struct op_case){ .n_rows = 1, .p = { 31, 5, 128, 8 }, .record = record_case, .label = "31 columns" });
     case_add(l, &(struct op_case){ .n_rows = 33, .p = { 64, 3, 1, 1 }, .record = record_case, .label = "one expert" });
 }
