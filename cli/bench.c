@@ -6,112 +6,17 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/rng.h"
 #include "cli/terminal.h"
 #include "model/vocab_gguf.h"
 #include "quant/quant.h"
 
-enum { SAMPLES_MAX = 1000 };
-static const double sample_seconds = 0.5;      /* a test goes on at least that long */
-static const uint64_t seed = 1;
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* One timed repetition; what it prepares is not timed. */
-struct probe_env {
-    struct bench *b;
-    struct seq *seq;
-    int32_t *tokens;
-    int n;                          /* rows */
-    double bytes;                   /* of the last repetition, */
-    int steps;                      /* in so many steps */
-    double ops;
-};
-typedef luce_status (*sample_fn)(struct probe_env *e, double *seconds, luce_error *err);
-
-static void add_work(struct probe_env *e)
-{
-    const struct tape *t = runner_tape(e->b->runner);
-    for (int i = 0; i < t->n_calls; i++) {
-        struct work w = call_work(t, &t->calls[i], runner_step(e->b->runner));
-        e->bytes += w.bytes;
-        e->ops += w.ops;
-    }
-}
-
-/* A step of n rows after the sequence's end; nothing of it is accepted. */
-static luce_status sample_step(struct probe_env *e, double *seconds, luce_error *err)
-{
-    struct runner *r = e->b->runner;
-    int32_t token;
-    double start = clock_seconds();
-    runner_begin(r, STEP_NARROW);
-    luce_status st = runner_add(r, e->seq, e->tokens, NULL, e->n, WANT_ALL, NULL, err);
-    if (!st) st = runner_run(r, err);
-    for (int i = 0; i < e->n && !st; i++) st = runner_argmax(r, i, &token, err);
-    *seconds = clock_seconds() - start;
-    e->bytes = e->ops = 0;
-    e->steps = 1;
-    if (!st) add_work(e);
-    return st;
-}
-
-static luce_status sample_decode(struct probe_env *e, double *seconds, luce_error *err)
-{
-    luce_status st = sample_step(e, seconds, err);
-    if (!st) seq_accept(e->seq, NULL, 1);
-    if (!st && seq_length(e->seq) >= e->b->depth + PAGE) seq_truncate(e->seq, e->b->depth);
-    return st;
-}
-
-/* Operations of a prompt of n tokens from an empty cache: two per parameter of the products and token,
- * and causal attention. */
-static double prefill_ops(const struct bench *b, int n)
-{
-    const struct decoder *c = &runner_model(b->runner)->c;
-    double ops = 2.0 * (double)b->product_parameters * n;
-    for (int l = 0; l < c->n_layers; l++) {
-        double seen = 0;
-        int window = c->layer[l].window;
-        for (int i = 0; i < n; i++) seen += window && i + 1 > window ? window : i + 1;
-        ops += 4.0 * c->layer[l].heads * c->head_dim * seen;
-    }
-    return ops;
-}
-
-static luce_status sample_prefill(struct probe_env *e, double *seconds, luce_error *err)
-{
-    struct runner *r = e->b->runner;
-    seq_truncate(e->seq, 0);
-    e->bytes = 0;
-    e->steps = 0;
-    *seconds = 0;
-    for (int done = 0, rows; done < e->n; done += rows) {
-        enum step_class class;
-        rows = runner_prefill_rows(r, e->seq, e->n - done, &class);
-        double start = clock_seconds();
-        luce_status st = runner_prefill(r, e->seq, e->tokens + done, rows, interrupted, NULL, err);
-        *seconds += clock_seconds() - start;
-        if (st) return st;
-        add_work(e);
-        e->steps++;
-    }
-    e->ops = prefill_ops(e->b, e->n);
-    return LUCE_OK;
-}
-
 /* Rates vary with the neighbours; the best that is seen is what the machine can do. What a step reads is
  * read again by the next one, at the rate of the caches where they hold it. */
-static luce_status measure(struct bench *b, double step_bytes, luce_error *err)
+luce_status bench_measure(struct bench *b, double step_bytes, luce_error *err)
 {
     struct device_limits l = { .block = (uint64_t)step_bytes };
     luce_status st = b->device->fns->measure(b->device, &l, err);
@@ -124,52 +29,13 @@ static luce_status measure(struct bench *b, double step_bytes, luce_error *err)
     return LUCE_OK;
 }
 
-static luce_status sample_all(struct probe_env *e, sample_fn fn, struct bench_result *r, luce_error *err)
-{
-    double times[SAMPLES_MAX], once;
-    luce_status st = fn(e, &once, err);         /* compiles, and touches memory for the first time */
-    if (!st) st = measure(e->b, r->step_bytes = e->bytes / e->steps, err);
-    double begin = clock_seconds();
-    int n = 0;
-    while (!st && n < SAMPLES_MAX && (n < e->b->repeat || clock_seconds() - begin < sample_seconds)) {
-        if (interrupted(NULL)) return fail(err, LUCE_E_CANCELLED, "bench: interrupted");
-        st = fn(e, &times[n++], err);
-    }
-    if (st) return st;
-    qsort(times, (size_t)n, sizeof *times, by_size);
-    r->samples = n;
-    r->seconds = n % 2 ? times[n / 2] : (times[n / 2 - 1] + times[n / 2]) / 2;
-    r->bytes = e->bytes;
-    r->ops = e->ops;
-    return LUCE_OK;
-}
+static const char *const test_names[] = { "load", "decode", "batch", "step", "prefill" };
 
-static bool selected(const struct options *o, const char *name)
+bool bench_selected(const struct options *o, const char *name)
 {
-    bool found = o->only.n == 0;
+    bool found = o->only.n == 0 && strcmp(name, "batch") != 0;
     for (int i = 0; i < o->only.n; i++) found = found || !strcmp(o->only.at[i], name);
     return found;
-}
-
-static luce_status test(struct bench *b, const char *name, sample_fn fn, int width, int depth, luce_error *err)
-{
-    if (!selected(b->o, name)) return LUCE_OK;
-    struct bench_result *r = &b->result[b->n_results];
-    *r = (struct bench_result){ .test = name, .width = width, .depth = depth };
-    struct probe_env e = { .b = b, .n = width };
-    progress_show(name, b->n_results / (double)12);
-    luce_status st = LUCE_OK;
-    e.tokens = mem_array((size_t)width, sizeof *e.tokens);
-    if (!e.tokens) st = fail(err, LUCE_E_NOMEM, "out of memory for %d tokens", width);
-    uint64_t vocab = (uint64_t)runner_model(b->runner)->c.vocab;
-    for (int i = 0; i < width && !st; i++) e.tokens[i] = (int32_t)(rng_u64(seed, 1, (uint64_t)i) % vocab);
-    if (!st) st = seq_open(&e.seq, runner_cache(b->runner), err);
-    if (!st) st = seq_fill_random(e.seq, depth, seed, err);
-    if (!st) st = sample_all(&e, fn, r, err);
-    seq_close(e.seq);
-    mem_free(e.tokens);
-    if (!st) b->n_results++;
-    return st;
 }
 
 /* The rate that products of this format can reach. */
@@ -209,7 +75,7 @@ static luce_status measure_again(struct bench *b, luce_error *err)
         for (int i = 0; i < b->n_results; i++)
             if (b->result[i].limit_share > 1) over = &b->result[i];
         if (!over) break;
-        st = measure(b, over->step_bytes, err);
+        st = bench_measure(b, over->step_bytes, err);
     }
     set_shares(b);
     return st;
@@ -254,16 +120,29 @@ static void count_parameters(struct bench *b)
     }
 }
 
+static int most_of(const struct option_ints *list)
+{
+    int64_t most = list->at[0];
+    for (int i = 1; i < list->n; i++)
+        if (list->at[i] > most) most = list->at[i];
+    return (int)most;
+}
+
 static luce_status open_bench(struct bench *b, luce_error *err)
 {
     const struct options *o = b->o;
     double start = clock_seconds();
     struct model *m = NULL;
     struct device_params dp = { .n_threads = (int)o->threads };
-    int longest = b->depth + 2 * PAGE;
-    if (selected(o, "prefill") && b->prompt_tokens > longest) longest = b->prompt_tokens;
+    int depth = most_of(&o->depth), prompt = most_of(&o->prompt_tokens), longest = depth + 2 * PAGE;
+    if (bench_selected(o, "prefill") && prompt > longest) longest = prompt;
     struct load_params p = { .context = o->context ? (int)o->context : longest, .chunk = (int)o->chunk,
                              .progress = on_progress, .cancelled = interrupted };
+    if (bench_selected(o, "batch")) {
+        p.n_slots = STEP_SEQS;
+        p.total_positions = (int64_t)STEP_SEQS * (depth + 2 * PAGE);
+        if (p.total_positions < p.context) p.total_positions = p.context;
+    }
     luce_status st = cache_format(o->cache_type_k, &p.k_format, err);
     if (!st) st = cache_format(o->cache_type_v, &p.v_format, err);
     if (!st) st = open_model(b, &m, err);
@@ -279,7 +158,7 @@ static luce_status open_bench(struct bench *b, luce_error *err)
     progress_show("loading", 1);
     if (st == LUCE_E_CONTEXT && !o->context)
         return fail(err, st, "--depth %d and --prompt-tokens %d need a context of %d, this model takes up to %d; "
-                    "lower them", b->depth, b->prompt_tokens, longest, longest_here);
+                    "lower them", depth, prompt, longest, longest_here);
     if (st) return st;
     count_parameters(b);
     b->result[b->n_results++] = (struct bench_result){ .test = "load", .samples = 1,
@@ -287,31 +166,21 @@ static luce_status open_bench(struct bench *b, luce_error *err)
     return LUCE_OK;
 }
 
-static luce_status run_tests(struct bench *b, luce_error *err)
-{
-    luce_status st = test(b, "decode", sample_decode, 1, b->depth, err);
-    for (int width = 1; width <= NARROW_ROWS && !st; width *= 2)
-        st = test(b, "step", sample_step, width, b->depth, err);
-    if (!st) st = test(b, "prefill", sample_prefill, b->prompt_tokens, 0, err);
-    progress_show("", 1);
-    return st;
-}
-
 luce_status bench_run(const struct options *o, luce_error *err)
 {
     if (o->spec || o->draft) return bench_spec_run(o, err);
-    static const char *const names[] = { "decode", "step", "prefill" };
     for (int i = 0; i < o->only.n; i++) {
         bool known = false;
-        for (size_t k = 0; k < COUNT(names); k++) known = known || !strcmp(o->only.at[i], names[k]);
-        if (!known) return fail(err, LUCE_E_ARG, "--only %s: the tests are decode, step, prefill", o->only.at[i]);
+        for (size_t k = 0; k < COUNT(test_names); k++) known = known || !strcmp(o->only.at[i], test_names[k]);
+        if (!known)
+            return fail(err, LUCE_E_ARG, "--only %s: the tests are load, decode, batch, step, prefill", o->only.at[i]);
     }
-    struct bench b = { .o = o, .depth = (int)o->depth, .prompt_tokens = (int)o->prompt_tokens,
-                       .repeat = (int)o->repeat };
+    static struct bench b;
+    b = (struct bench){ .o = o };
     struct buf out = { 0 };
     interrupt_catch();
     luce_status st = open_bench(&b, err);
-    if (!st) st = run_tests(&b, err);
+    if (!st) st = bench_tests_run(&b, err);
     if (!st) st = measure_again(&b, err);
     if (!st) {
         if (o->json) bench_print_json(&b, &out);

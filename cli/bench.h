@@ -6,16 +6,18 @@
 #include "run/runner.h"
 #include "text/vocab.h"
 
-enum { BENCH_RESULTS_MAX = 32 };
+/* The load; for each depth decode, seven batches and seven steps; the prompts. */
+enum { BENCH_RESULTS_MAX = 1 + OPTION_INTS_MAX * 16 };
 
 struct bench_result {
-    const char *test;           /* "load", "decode", "prefill", "step" */
-    int    width, depth;        /* rows of the step (prefill: of the prompt); positions before them */
+    const char *test;           /* "load", "decode", "batch", "step", "prefill" */
+    int    width, depth;        /* rows of the step (prefill: of the prompt); positions before each sequence's */
     int    samples;
     double seconds;             /* median */
     double bytes, ops;          /* that must move and be done; 0: not counted */
     double step_bytes;          /* those of one step */
     double limit_share;         /* of what the limits allow; 0: not counted */
+    double joules_per_token;    /* a row; NaN: the device cannot tell */
 };
 
 struct bench {
@@ -29,11 +31,15 @@ struct bench {
     double ops_rate;            /* the one that the model's products can use */
     uint64_t parameters;        /* of all weights; products: without embedding and head */
     uint64_t product_parameters;
-    int depth, prompt_tokens, repeat;
     struct bench_result result[BENCH_RESULTS_MAX];     /* the first is the load */
     int n_results;
 };
 
+/* bench_tests.c: runs the selected tests, adding a result for each. */
+luce_status bench_tests_run(struct bench *b, luce_error *err);
+bool bench_selected(const struct options *o, const char *name);
+/* Measures the device's limits once more; the best of each counts. step_bytes: what a step reads. */
+luce_status bench_measure(struct bench *b, double step_bytes, luce_error *err);
 /* luce bench --spec: a drafter on sets of prompts. Follows struct command's contract of run. */
 luce_status bench_spec_run(const struct options *o, luce_error *err);
 /* Rows of tokens a second; 0 for load. */

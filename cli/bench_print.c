@@ -31,13 +31,14 @@ void bench_print_text(const struct bench *b, struct buf *out)
     buf_printf(out, "limits: read %.2f GB/s, int8 %.0f, bf16 %.0f, f32 %.0f Gop/s\n\n",
                b->limits.read_bytes_per_s * 1e-9, b->limits.int8_ops_per_s * 1e-9,
                b->limits.bf16_ops_per_s * 1e-9, b->limits.f32_ops_per_s * 1e-9);
-    buf_printf(out, "test      width   depth        ms    tokens/s     GB/s    Gop/s  of limit\n");
+    buf_printf(out, "test      width   depth        ms    tokens/s     GB/s    Gop/s  of limit    J/token\n");
     for (int i = 0; i < b->n_results; i++) {
         const struct bench_result *r = &b->result[i];
         buf_printf(out, "%-8s %6d %7d %9.3f", r->test, r->width, r->depth, r->seconds * 1e3);
         if (r->bytes > 0)
             buf_printf(out, " %11.2f %8.2f %8.1f %8.1f %%", bench_tokens_per_s(r), r->bytes / r->seconds * 1e-9,
                        r->ops / r->seconds * 1e-9, r->limit_share * 100);
+        if (r->joules_per_token > 0) buf_printf(out, " %10.4g", r->joules_per_token);
         buf_add_char(out, '\n');
     }
 }
@@ -58,6 +59,14 @@ static void integer(struct json *j, const char *key, int64_t value)
 {
     json_key(j, key);
     json_int(j, value);
+}
+
+static void integers(struct json *j, const char *key, const struct option_ints *list)
+{
+    json_key(j, key);
+    json_open_array(j);
+    for (int i = 0; i < list->n; i++) json_int(j, list->at[i]);
+    json_close(j);
 }
 
 static void print_model(struct json *j, const struct bench *b)
@@ -81,9 +90,9 @@ static void print_model(struct json *j, const struct bench *b)
     integer(j, "chunk", runner_chunk(b->runner));
     text(j, "cache_type_k", b->o->cache_type_k);
     text(j, "cache_type_v", b->o->cache_type_v);
-    integer(j, "depth", b->depth);
-    integer(j, "prompt_tokens", b->prompt_tokens);
-    integer(j, "repeat", b->repeat);
+    integers(j, "depth", &b->o->depth);
+    integers(j, "prompt_tokens", &b->o->prompt_tokens);
+    integer(j, "repeat", b->o->repeat);
     json_close(j);
 }
 
@@ -104,6 +113,7 @@ static void print_results(struct json *j, const struct bench *b)
         number(j, "bytes", r->bytes);
         number(j, "ops", r->ops);
         number(j, "limit_share", r->limit_share);
+        number(j, "joules_per_token", r->joules_per_token);
         json_close(j);
     }
     json_close(j);

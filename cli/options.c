@@ -2,7 +2,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "cli/options_table.h"
 
-#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,12 +53,14 @@ const struct option options_table[] = {
       "the other way: ids, separated by spaces or commas, to text" },
     { "synthetic", 0, OPT_TEXT, AT(synthetic), NULL, "PRESET:FORMAT", 0, 0, FOR(BENCH),
       "a model of these dimensions with random weights instead of a file" },
-    { "depth", 0, OPT_INT, AT(depth), "512", "N", 0, 1 << 24, FOR(BENCH),
-      "positions that are in the cache before decode and steps" },
-    { "prompt-tokens", 0, OPT_INT, AT(prompt_tokens), "512", "N", 1, 1 << 24, FOR(BENCH), "length of the prefill" },
+    { "depth", 0, OPT_INTS, AT(depth), "512", "N,N,...", 0, 1 << 24, FOR(BENCH),
+      "positions that are in the cache before decode, batches and steps" },
+    { "prompt-tokens", 0, OPT_INTS, AT(prompt_tokens), "512", "N,N,...", 1, 1 << 24, FOR(BENCH),
+      "lengths of the prefill" },
     { "repeat", 0, OPT_INT, AT(repeat), "5", "N", 1, 1000, FOR(BENCH), "least repetitions of a test" },
     { "only", 0, OPT_TEXTS, AT(only), NULL, "TEST", 0, 0, FOR(BENCH),
-      "this test alone: decode, step or prefill (--spec: this set of prompts); may be given several times" },
+      "this test alone: load, decode, batch, step or prefill (--spec: this set of prompts); may be given "
+      "several times" },
     { "all", 0, OPT_FLAG, AT(all), NULL, NULL, 0, 0, FOR(DOCTOR), "every case, not a fast subset" },
     { "tape", 0, OPT_FLAG, AT(tape), NULL, NULL, 0, 0, FOR(INSPECT), "print the ops that a step runs" },
     { "trace-ops", 0, OPT_FLAG, AT(trace_ops), NULL, NULL, 0, 0, FOR(INSPECT),
@@ -213,7 +214,7 @@ static const struct rule {
     { FOR(TOKENIZE), EXCLUDES, "pieces", { "decode" } },
     { FOR(TOKENIZE), EXCLUDES, "bos", { "decode" } },
 };
-enum { N_OPTIONS = sizeof options_table / sizeof *options_table, DIGITS = 16, CONFIG_MOST_BYTES = 1 << 20 };
+enum { N_OPTIONS = sizeof options_table / sizeof *options_table, CONFIG_MOST_BYTES = 1 << 20 };
 const int options_count = N_OPTIONS;
 
 /* Other names of an option, which give way to its own. */
@@ -244,47 +245,6 @@ static bool parse_flag(const char *text, bool *out)
         for (int i = 0; i < 4; i++)
             if (!strcmp(text, words[v][i])) return *out = v, true;
     return false;
-}
-
-/* Digits as people write them: -12, 0.5, 1e-3. What C also reads (+5, 0x10, inf, spaces) is refused. */
-static bool is_decimal(const char *text, bool whole)
-{
-    static const char digits[] = "0123456789";
-    text += *text == '-';
-    size_t n = strspn(text, digits), after = 0;
-    text += n;
-    if (!whole && *text == '.') {
-        after = strspn(++text, digits);
-        text += after;
-    }
-    if (!whole && n + after && *text == 'e') {
-        text += text[1] == '-' ? 2 : 1;
-        after = strspn(text, digits);
-        text += after;
-        return after && !*text;
-    }
-    return n + after && !*text;
-}
-
-/* Whole numbers may be up to 2^63 and are compared as such; the limits of the table are small. A number
- * too small for a double is 0. */
-static luce_status set_number(const struct option *row, void *field, const char *from, const char *text,
-                              luce_error *err)
-{
-    bool whole = row->type == OPT_INT, good = is_decimal(text, whole);
-    errno = 0;
-    if (good && whole) {
-        long long value = strtoll(text, NULL, 10);
-        good = !errno && (double)value >= row->min && (double)value <= row->max;
-        if (good) *(int64_t *)field = value;
-    } else if (good) {
-        double value = strtod(text, NULL);
-        good = value >= row->min && value <= row->max;      /* false for NaN */
-        if (good) *(double *)field = value;
-    }
-    if (good) return LUCE_OK;
-    return fail(err, LUCE_E_ARG, "%s: '%s' is not a %snumber from %.*g to %.*g", from, text,
-                whole ? "whole " : "", DIGITS, row->min, DIGITS, row->max);
 }
 
 /* Whether `text` is one of the words in "a|b|c". */
@@ -323,9 +283,11 @@ static luce_status set(struct options *o, const struct option *row, const char *
             return fail(err, LUCE_E_ARG, "%s: given more than %d times", from, OPTION_TEXTS_MAX);
         texts->at[texts->n++] = text;
         return LUCE_OK;
+    case OPT_INTS:
+        return option_numbers(row, field, from, text, err);
     case OPT_INT:
     case OPT_NUMBER:
-        return set_number(row, field, from, text, err);
+        return option_number(row, field, from, text, err);
     }
     return LUCE_OK;
 }

@@ -12,7 +12,11 @@
 #include "base/buf.h"
 #include "base/error.h"
 
-enum { OPTION_TEXTS_MAX = 16 };
+enum { OPTION_TEXTS_MAX = 16, OPTION_INTS_MAX = 16 };
+struct option_ints {                /* of an option that is a list */
+    int64_t at[OPTION_INTS_MAX];
+    int n;
+};
 struct option_texts {               /* of an option that may be given several times */
     const char *at[OPTION_TEXTS_MAX];
     int n;
@@ -38,7 +42,8 @@ struct options {
     int64_t seed;                   /* -1: a random one */
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
     bool chat, ignore_end, timings;
-    int64_t depth, prompt_tokens, repeat;
+    struct option_ints depth, prompt_tokens;
+    int64_t repeat;
     int64_t width;                  /* rows of the step that is shown */
     bool all;                       /* every case */
     bool tape, trace_ops, check, check_against_reference;

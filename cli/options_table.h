@@ -12,6 +12,7 @@ enum option_type {
     OPT_INT,            /* int64_t, from min to max */
     OPT_NUMBER,         /* double, from min to max */
     OPT_TEXTS,          /* struct option_texts: each one given is added */
+    OPT_INTS,           /* struct option_ints: whole numbers from min to max with commas between; the last list wins */
 };
 
 struct option {
@@ -30,6 +31,11 @@ enum { NAME_MAX_BYTES = 64 };
 extern const struct option options_table[];
 extern const int options_count;
 
+/* option_numbers.c: a value into a field of type OPT_INT or OPT_NUMBER, of type OPT_INTS. `from` is what the user
+ * wrote, the flag or the variable. LUCE_E_ARG for what is no number, or out of range. */
+luce_status option_number(const struct option *row, void *field, const char *from, const char *text, luce_error *err);
+luce_status option_numbers(const struct option *row, struct option_ints *field, const char *from, const char *text,
+                           luce_error *err);
 /* LUCE_NAME of an option. */
 void options_variable(const char *option, char out[NAME_MAX_BYTES]);
 /* Adds the names that its value may be: ": none, ngram". */

@@ -96,6 +96,8 @@ struct device_fns {
                          const void *host, luce_error *err);
 
     luce_status (*measure)(struct device *d, struct device_limits *limits, luce_error *err);
+    /* Joules that the device has used since some moment; negative when it cannot tell. */
+    double (*joules)(struct device *d);
     /* Largest normalised mean squared error of the call against the float64 reference that this
      * device promises (activation quantisation included). */
     double (*tolerance)(const struct device *d, const struct tape *t, const struct call *c);

@@ -74,6 +74,15 @@ static const struct { const char *args; int code; const char *says[4]; } rows[] 
     { "run -m % -p x --seed 9007199254740992", 2, { "from -1 to 9007199254740991" } },
     { "run -m % -p x --system y", 2, { "--system: it has no effect without --chat" } },
     { "run -m % -p x --draft-max 4", 2, { "--draft-max: it has no effect without --spec or --draft" } },
+    { "bench -m % --only decode --only prefill --repeat 1 --depth 0,70 --prompt-tokens 1,65 --json", 0,
+      { "\"depth\":[0,70]", "\"prompt_tokens\":[1,65]", "\"width\":1,\"depth\":70", "\"width\":65,\"depth\":0" } },
+    { "bench -m % --only batch --repeat 1 --depth 3 --json", 0,
+      { "\"test\":\"batch\",\"width\":1,\"depth\":3", "\"test\":\"batch\",\"width\":64,\"depth\":3" } },
+    { "bench -m % --only load --depth 0 --json", 0, { "\"load_seconds\":", "\"results\":[]" } },
+    { "bench -m % --only load --depth 0", 0, { "\nload " } },
+    { "bench -m % --depth 5,x", 2, { "--depth: 'x' is not a whole number from 0" } },
+    { "bench -m % --depth 5,", 2, { "--depth: '' is not a whole number from 0" } },
+    { "bench -m % --depth 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", 2, { "a list of more than 16 numbers" } },
     { "bench -m % --draft-right 4", 2, { "--draft-right: it has no effect without --spec" } },
     { "bench -m % --spec ngram --depth 4", 2, { "--depth: it has no effect beside --spec or --draft" } },
     { "inspect % --width 4", 2, { "--width: it has no effect without --tape or --trace-ops" } },
@@ -86,7 +95,7 @@ static const struct { const char *args; int code; const char *says[4]; } rows[] 
     { "--version x", 2, { "'x' is too much" } },
     { "bench --synthetic nothing:q8_0", 2, { "llama-135m" } },
     { "bench", 2, { "--model FILE or --synthetic" } },
-    { "bench -m % --only speed", 2, { "decode, step, prefill" } },
+    { "bench -m % --only speed", 2, { "load, decode, batch, step, prefill" } },
     { "run -m % -p x --spec scripted", 2, { "which only 'luce bench' does" } },
     { "run -m % -p x --spec crystal-ball", 2, { "known: none, ngram, draft-model, dflash, dflash2" } },
     { "run -m % -p x --draft no_such.gguf", 1, { "no_such.gguf" } },
@@ -155,10 +164,10 @@ TEST(cli_bench_json_has_these_fields_and_no_others)
     CHECK_STR(buf_text(&names),
               "{tool version commit device driver "
               "model {name architecture synthetic parameters product_parameters weight_bytes load_seconds }"
-              "settings {threads context chunk cache_type_k cache_type_v depth prompt_tokens repeat }"
+              "settings {threads context chunk cache_type_k cache_type_v depth []prompt_tokens []repeat }"
               "limits {read_bytes_per_s int8_ops_per_s bf16_ops_per_s f32_ops_per_s model_ops_per_s }"
-              "results [{test width depth samples seconds tokens_per_s bytes ops limit_share }"
-              "{test width depth samples seconds tokens_per_s bytes ops limit_share }]}");
+              "results [{test width depth samples seconds tokens_per_s bytes ops limit_share joules_per_token }"
+              "{test width depth samples seconds tokens_per_s bytes ops limit_share joules_per_token }]}");
     buf_drop(&names);
     buf_drop(&out);
 }

@@ -1,6 +1,8 @@
 /* The CPU device on a small whole model: the same bits with any instruction set and number of threads,
  * in narrow and wide steps, and every allocation failed once. */
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "base/buf.h"
 #include "device/cpu/cpu.h"
@@ -127,6 +129,25 @@ static luce_status toy_run(struct toy *t, int n, float *logits)
     if (!st) st = t->d->fns->read(t->d, t->p_narrow, t->logits, 0, 5, logits + 8 * VOCAB, &t->err);
     mem_free(s);
     return st;
+}
+
+TEST(cpu_energy_is_the_sum_of_the_packages_or_unknown)
+{
+    char folder[600], path[700];
+    snprintf(folder, sizeof folder, "%s", scratch("energy"));
+    CHECK(cpu_energy_in(folder) < 0);
+    static const char *const values[] = { "1500000\n", "250000\n", "no number\n" };
+    mkdir(folder, 0700);
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/intel-rapl:%d", folder, i);
+        mkdir(path, 0700);
+        snprintf(path, sizeof path, "%s/intel-rapl:%d/energy_uj", folder, i);
+        FILE *f = fopen(path, "w");
+        fputs(values[i], f);
+        fclose(f);
+        double joules = cpu_energy_in(folder);
+        CHECK(i < 2 ? joules == (i ? 1.75 : 1.5) : joules < 0, "%g", joules);
+    }
 }
 
 static const uint32_t formats[] = { Q_F32, Q_F16, Q_BF16, Q_Q4_0, Q_Q4_1, Q_Q5_0, Q_Q5_1, Q_Q8_0, Q_Q4_K, Q_Q5_K,

@@ -292,6 +292,9 @@ luce_status cpu_read(struct device *d, struct program *p, struct val v, int firs
 luce_status cpu_write(struct device *d, struct program *p, struct val v, int first_row, int n_rows,
                       const void *host, luce_error *err);
 luce_status cpu_measure(struct device *d, struct device_limits *out, luce_error *err);
+/* energy.c: see device_fns.joules; of all packages under a folder like /sys/class/powercap. */
+double cpu_joules(struct device *d);
+double cpu_energy_in(const char *folder);
 
 /* Checks and applies the step's page table edits. */
 luce_status cache_edit(struct device_cache *c, const struct step *s, luce_error *err);

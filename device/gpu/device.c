@@ -129,12 +129,17 @@ static double tolerance(const struct device *d, const struct tape *t, const stru
     }
 }
 
+static double joules(struct device *d)
+{
+    return nvml_joules(((struct gpu *)d)->nvml);
+}
+
 static const struct device_fns fns = {
     .close = close_gpu, .info = info, .has = has, .weight_bytes = gpu_weight_bytes, .upload = gpu_upload,
     .release = gpu_release, .cache_open = gpu_cache_open, .cache_close = gpu_cache_close,
     .page_read = gpu_page_read, .page_write = gpu_page_write, .page_copy = gpu_page_copy, .compile = gpu_compile,
     .program_close = gpu_program_close, .run = gpu_run, .read = gpu_read, .write = gpu_write,
-    .measure = gpu_measure, .tolerance = tolerance,
+    .measure = gpu_measure, .joules = joules, .tolerance = tolerance,
 };
 
 static luce_status claim(struct gpu *g, luce_error *err)

@@ -107,8 +107,7 @@ luce_status gpu_measure(struct device *d, struct device_limits *out, luce_error 
 struct nvml *nvml_open(int index);
 void nvml_close(struct nvml *n);
 const char *nvml_driver(const struct nvml *n);
-/* Watts now, millijoules since the driver started; negative when unknown. */
-double nvml_watts(struct nvml *n);
+/* Since the driver started; negative when unknown. */
 double nvml_joules(struct nvml *n);
 
 #endif

@@ -1,4 +1,4 @@
-/* device/gpu/telemetry.c - power and driver version from NVML, opened at run time: without the library, or
+/* device/gpu/telemetry.c - energy and driver version from NVML, opened at run time: without the library, or
  * without the right to ask, figures are unknown and nothing else changes. Prototypes as NVML documents
  * them; the order of its devices is that of PCI, so the card is found by its bus id. */
 #include <dlfcn.h>
@@ -12,7 +12,6 @@ struct nvml {
     int (*init)(void), (*shutdown)(void);
     int (*by_bus)(const char *bus, void **device);
     int (*driver)(char *out, unsigned size);
-    int (*power)(void *device, unsigned *milliwatts);
     int (*energy)(void *device, unsigned long long *millijoules);
     char version[48];
 };
@@ -22,8 +21,7 @@ static bool load(struct nvml *n)
     const struct { const char *name; void *to; } names[] = {
         { "nvmlInit_v2", &n->init }, { "nvmlShutdown", &n->shutdown },
             { "nvmlDeviceGetHandleByPciBusId_v2", &n->by_bus },
-        { "nvmlSystemGetDriverVersion", &n->driver }, { "nvmlDeviceGetPowerUsage", &n->power },
-        { "nvmlDeviceGetTotalEnergyConsumption", &n->energy },
+        { "nvmlSystemGetDriverVersion", &n->driver }, { "nvmlDeviceGetTotalEnergyConsumption", &n->energy },
     };
     n->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     for (size_t i = 0; n->library && i < COUNT(names); i++) {
@@ -61,12 +59,6 @@ void nvml_close(struct nvml *n)
 const char *nvml_driver(const struct nvml *n)
 {
     return n && n->version[0] ? n->version : "unknown";
-}
-
-double nvml_watts(struct nvml *n)
-{
-    unsigned mw;
-    return n && n->power(n->device, &mw) == 0 ? mw * 1e-3 : -1;
 }
 
 double nvml_joules(struct nvml *n)
