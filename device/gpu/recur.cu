@@ -7,8 +7,8 @@
  * the state and the commits before one of them writes. Wide: a block has CONV_SLICE rows of a sequence at a time and a
  * window in registers; the block with the sequence's first row keeps its state. Sum: taps upwards, fma.
  *
- * DELTA: two warps a block of 16 columns of one head's memory, which no other columns meet. Lane 8 q + c of
- * warp w holds elements 16 i + 4 q + (0 .. 3) of column 8 w + c in registers: the state after what was accepted, and
+ * DELTA: four warps a block of 16 columns of one head's memory, which no other columns meet. Lane 4 p + c of
+ * warp w holds elements 32 i + 4 p + (0 .. 3) of column 4 w + c in registers: the state after what was accepted, and
  * a copy that follows the path. The memory is read and written once a step. Where a row does not continue the one
  * before, the copy starts again and redoes the row's ancestors, which gives the bits that they gave.
  * Every block norms the keys that it needs. The journal's keys and decays are written for all blocks of a key head by
@@ -18,8 +18,8 @@
  * by butterfly; they depend on k_dim alone. */
 #include "device/gpu/rows.cuh"
 
-enum { CONV_WIDE_THREADS = 128, CONV_THREADS = 32, CONV_ROWS = 8, TAPS_MOST = 16, CONV_SLICE = 32, DELTA_THREADS = 64,
-       BATCH = 8, KEY_MOST = 256 };
+enum { CONV_WIDE_THREADS = 128, CONV_THREADS = 32, CONV_ROWS = 8, TAPS_MOST = 16, CONV_SLICE = 32,
+       DELTA_THREADS = 128, WARP_COLUMNS = 4, PARTS = WARP / WARP_COLUMNS, BATCH = 8, KEY_MOST = 256 };
 
 __device__ inline float *state_of(const state_place &p, int slot)
 {
@@ -211,8 +211,9 @@ __device__ inline void add_products(float (&sum)[4], float4 x, const float (&s)[
 __device__ inline float column_sum(const float (&x)[4])
 {
     float sum = (x[0] + x[1]) + (x[2] + x[3]);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 8);
-    return sum + __shfl_xor_sync(0xffffffffu, sum, 16);
+#pragma unroll
+    for (int by = WARP_COLUMNS; by < WARP; by *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, by);
+    return sum;
 }
 
 /* KEY: elements of a key here, zeros after k_dim. Two batches: one at work, one on its way. */
@@ -226,7 +227,7 @@ template <int KEY> struct delta_shared {
 
 /* A block's view of one head's columns in one sequence. */
 struct delta_block {
-    int head, key_head, key_at, value_at, column, n, quarter, in_block;
+    int head, key_head, key_at, value_at, column, n, part, in_block;
     float *state, *keys, *decays, *corrections;             /* of the slot */
 };
 
@@ -255,47 +256,45 @@ __device__ inline void stage(const delta_args &a, const delta_block &b, delta_sh
     }
 }
 
-/* Warp 0 norms the batch's queries and multiplies them with keys, warp 1 norms the keys and makes the gates. at: place
+/* Even warps norm the batch's queries and multiply them with keys, odd ones norm the keys and make the gates. at: place
  * of the batch in key_scale and decay. */
 template <int KEY>
 __device__ inline void prepare(const delta_args &a, const delta_block &b, delta_shared<KEY> &sh, int buffer, int at,
                                float2 gates, int count)
 {
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    float (*rows)[KEY] = warp ? sh.k[buffer] : sh.q[buffer];
-    float sum[BATCH], dot[BATCH];
+    enum { ROWS = BATCH * 2 * WARP / DELTA_THREADS };       /* of a warp */
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, first = warp / 2 * ROWS;
+    const bool keys = warp % 2;
+    float (*rows)[KEY] = keys ? sh.k[buffer] : sh.q[buffer];
+    float sum[ROWS], dot[ROWS];
 #pragma unroll
-    for (int r = 0; r < BATCH; r++) {
+    for (int r = 0; r < ROWS; r++) {
         sum[r] = dot[r] = 0;
 #pragma unroll
         for (int e = 0; e < KEY; e += 4 * WARP) {
-            const float4 x = *(const float4 *)&rows[r][e + 4 * lane];
-            const float4 y = *(const float4 *)&sh.k[buffer][r][e + 4 * lane];
+            const float4 x = *(const float4 *)&rows[first + r][e + 4 * lane];
+            const float4 y = *(const float4 *)&sh.k[buffer][first + r][e + 4 * lane];
             sum[r] = __fmaf_rn(x.x, x.x, sum[r]), sum[r] = __fmaf_rn(x.y, x.y, sum[r]);
             sum[r] = __fmaf_rn(x.z, x.z, sum[r]), sum[r] = __fmaf_rn(x.w, x.w, sum[r]);
             dot[r] = __fmaf_rn(x.x, y.x, dot[r]), dot[r] = __fmaf_rn(x.y, y.y, dot[r]);
             dot[r] = __fmaf_rn(x.z, y.z, dot[r]), dot[r] = __fmaf_rn(x.w, y.w, dot[r]);
         }
+        sum[r] = warp_sum(sum[r]);
+        if (!keys) dot[r] = warp_sum(dot[r]);
     }
-#pragma unroll
-    for (int by = 16; by; by /= 2)
-#pragma unroll
-        for (int r = 0; r < BATCH; r++) {
-            sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], by);
-            if (warp == 0) dot[r] += __shfl_xor_sync(0xffffffffu, dot[r], by);
-        }
     __syncthreads();                        /* the raw keys are read */
 #pragma unroll
-    for (int r = 0; r < BATCH; r++) {
+    for (int r = 0; r < ROWS; r++) {
         const float length = sqrtf(sum[r]), least = length > a.eps ? length : a.eps;
-        const float scale = 1.0f / (warp ? least : least * sqrtf((float)b.n));
+        const float scale = 1.0f / (keys ? least : least * sqrtf((float)b.n));
 #pragma unroll
         for (int e = 0; e < KEY; e += 4 * WARP) {
-            float4 *x = (float4 *)&rows[r][e + 4 * lane];
+            float4 *x = (float4 *)&rows[first + r][e + 4 * lane];
             *x = make_float4(x->x * scale, x->y * scale, x->z * scale, x->w * scale);
         }
-        if (warp == 0 && lane == r) sh.kq[r] = dot[r] * scale;
-        if (warp == 1 && lane == r) sh.key_scale[at + r] = scale;
+        if (lane != r) continue;
+        if (keys) sh.key_scale[at + first + r] = scale;
+        else sh.kq[first + r] = dot[r] * scale;
     }
     if (warp == 1 && lane < count) {
         sh.decay[at + lane] = decay_of(a, gates.x, b.head);
@@ -319,7 +318,7 @@ __device__ inline void follow(const delta_args &a, const delta_block &b, const d
         const float scale = sh.key_scale[e], d = b.corrections[(uint64_t)e * a.v_heads * a.v_dim];
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            const float4 k = four(x, 16 * i + 4 * b.quarter, b.n);
+            const float4 k = four(x, 4 * (PARTS * i + b.part), b.n);
             redo(s[i], make_float4(k.x * scale, k.y * scale, k.z * scale, k.w * scale), d, sh.decay[e]);
         }
     }
@@ -345,7 +344,7 @@ __device__ inline delta_block block_of(const delta_args &a, const step_seq &q)
     const int blocks = a.v_dim / 16, lane = threadIdx.x % WARP, block = blockIdx.x % blocks;
     float *journal = journal_of(a.place, q.slot);
     b.head = blockIdx.x / blocks, b.key_head = key_head_of(a, b.head), b.n = a.k_dim;
-    b.quarter = lane / 8, b.in_block = threadIdx.x / WARP * 8 + lane % 8;
+    b.part = lane / WARP_COLUMNS, b.in_block = threadIdx.x / WARP * WARP_COLUMNS + lane % WARP_COLUMNS;
     b.key_at = b.key_head * b.n, b.value_at = b.head * a.v_dim + block * 16, b.column = b.value_at + b.in_block;
     b.state = state_of(a.place, q.slot) + a.memory_at + ((uint64_t)b.head * blocks + block) * b.n * 16 + b.in_block;
     b.keys = journal + a.keys_at, b.decays = journal + a.decays_at;
@@ -361,7 +360,7 @@ __device__ inline void commit(const delta_args &a, const delta_block &b, const s
     for (int i = 0; i < N; i++)
 #pragma unroll
         for (int r = 0; r < 4; r++) {
-            const int e = 16 * i + 4 * b.quarter + r;
+            const int e = 4 * (PARTS * i + b.part) + r;
             s[i][r] = e < b.n && q.past != q.n_commit ? b.state[e * 16] : 0.0f;
         }
     for (int c = 0; c < q.n_commit; c++) {
@@ -369,7 +368,7 @@ __device__ inline void commit(const delta_args &a, const delta_block &b, const s
         const float d = b.corrections[row * a.v_heads * a.v_dim], decay = b.decays[row * a.v_heads + b.head];
 #pragma unroll
         for (int i = 0; i < N; i++)
-            redo(s[i], four(b.keys + row * a.k_heads * b.n + b.key_at, 16 * i + 4 * b.quarter, b.n), d, decay);
+            redo(s[i], four(b.keys + row * a.k_heads * b.n + b.key_at, 4 * (PARTS * i + b.part), b.n), d, decay);
     }
 }
 template <int N> __device__ inline void put_memory(const delta_block &b, const float (&s)[N][4])
@@ -378,16 +377,16 @@ template <int N> __device__ inline void put_memory(const delta_block &b, const f
     for (int i = 0; i < N; i++)
 #pragma unroll
         for (int r = 0; r < 4; r++) {
-            const int e = 16 * i + 4 * b.quarter + r;
+            const int e = 4 * (PARTS * i + b.part) + r;
             if (e < b.n) b.state[e * 16] = s[i][r];
         }
 }
 
-/* N: four elements each of a lane, 16 N >= k_dim. WIDE: rows change the memory at once.
+/* N: four elements each of a lane, 4 PARTS N >= k_dim. WIDE: rows change the memory at once.
  * Long: the memory stays in registers from the commit to the last row. */
 template <int N, bool WIDE> __global__ void __launch_bounds__(DELTA_THREADS) delta_kernel(delta_args a)
 {
-    enum { KEY = 16 * N < 4 * WARP ? 4 * WARP : 16 * N };
+    enum { KEY = 4 * PARTS * N };
     __shared__ __align__(16) delta_shared<KEY> sh;
     launch_dependents();
     if (a.k_dim < KEY)
@@ -438,13 +437,13 @@ template <int N, bool WIDE> __global__ void __launch_bounds__(DELTA_THREADS) del
                 float4 k[N];
 #pragma unroll
                 for (int i = 0; i < N; i++) {
-                    k[i] = *(const float4 *)&sh.k[buffer][r][16 * i + 4 * b.quarter];
+                    k[i] = *(const float4 *)&sh.k[buffer][r][4 * (PARTS * i + b.part)];
                     add_products(known, k[i], s[i]);
-                    add_products(seen, *(const float4 *)&sh.q[buffer][r][16 * i + 4 * b.quarter], s[i]);
+                    add_products(seen, *(const float4 *)&sh.q[buffer][r][4 * (PARTS * i + b.part)], s[i]);
                 }
                 const float decay = sh.decay[at + r], of_k = column_sum(known), of_q = column_sum(seen);
                 const float d = sh.beta[r] * __fmaf_rn(-decay, of_k, sh.v[buffer][r][b.in_block]);
-                if (b.quarter == 0) {
+                if (b.part == 0) {
                     a.y[(uint64_t)(q.first_row + j) * a.v_heads * a.v_dim + b.column] =
                         __fmaf_rn(sh.kq[r] * sh.key_scale[at + r], d, decay * of_q);
                     if (!WIDE) b.corrections[(uint64_t)j * a.v_heads * a.v_dim] = d;
@@ -465,8 +464,8 @@ template <int N, bool WIDE> __global__ void __launch_bounds__(DELTA_THREADS) del
 template <bool WIDE> static void launch_delta_class(launch *l, const delta_args *a, int seqs)
 {
     const dim3 grid(a->v_heads * (a->v_dim / 16), seqs);
-    if (a->k_dim <= 128) fill_launch(l, delta_kernel<8, WIDE>, grid, DELTA_THREADS, 0, *a);
-    else fill_launch(l, delta_kernel<KEY_MOST / 16, WIDE>, grid, DELTA_THREADS, 0, *a);
+    if (a->k_dim <= 128) fill_launch(l, delta_kernel<128 / (4 * PARTS), WIDE>, grid, DELTA_THREADS, 0, *a);
+    else fill_launch(l, delta_kernel<KEY_MOST / (4 * PARTS), WIDE>, grid, DELTA_THREADS, 0, *a);
 }
 void launch_delta(launch *l, const delta_args *a, int seqs, bool wide)
 {
