@@ -139,10 +139,11 @@ static void set_limits(struct speculator *s, struct draft *d, int n, int share)
     if (d->depth <= 0) d->most = 0;
     if (d->most <= 0 || d->fixed || !s->drafter->costs) return;
     int deep = d->depth < d->most ? d->depth : d->most;
-    int depth = width_depth(&s->cost, r, n, deep, time_of(s, n));
+    int depth = record_pays(r) ? width_depth(&s->cost, r, n, deep, time_of(s, n)) : 0;
+    bool by_pass = s->drafter->costs == GUESS_BY_PASS;      /* deeper costs no more */
     bool open = depth == 0 && width_can_pay(&s->cost, n, deep, time_of(s, n));
-    if (open && try_now(s, r)) d->most = depth = deep < TRY_NODES ? deep : TRY_NODES;
-    else if (depth && s->drafter->costs == GUESS_BY_PASS) depth = deep;     /* deeper costs no more */
+    if (open && try_now(s, r)) d->most = depth = by_pass || deep < TRY_NODES ? deep : TRY_NODES;
+    else if (depth && by_pass) depth = deep;
     d->declined = depth == 0;
     d->depth = depth;
     if (depth == 0) d->most = 0;
@@ -159,14 +160,16 @@ static luce_status guess(struct speculator *s, struct draft *const *drafts, int 
     luce_status st = s->drafter->propose(s->state, wanted, k, err);
     double took = clock_seconds() - start;
     for (int i = 0; i < k; i++) {
-        const struct tree *t = &wanted[i]->tree;
+        int deep = tree_deepest(&wanted[i]->tree);
         wanted[i]->seconds = took;
-        for (int j = 0; j < t->n; j++) deepest = t->depth[j] > deepest ? t->depth[j] : deepest;
+        deepest = deep > deepest ? deep : deepest;
     }
     if (deepest == 0) return st;
-    double now = took / (s->drafter->costs == GUESS_BY_PASS ? k : deepest), most = slower * s->per_unit;
+    bool by_pass = s->drafter->costs == GUESS_BY_PASS;
+    double now = took / (by_pass ? k : deepest), most = slower * s->per_unit;
     if (now > most) now = most;             /* a prompt was fed, or a pause */
     s->per_unit += rate * (now - s->per_unit);
+    for (int i = 0; i < k; i++) wanted[i]->price = by_pass ? s->per_unit : s->per_unit * deepest / k;
     return st;
 }
 
@@ -201,18 +204,33 @@ static void prune(struct speculator *s, struct draft *const *drafts, int n, int 
     tree_prune(&open[0]->tree, TRY_NODES + 1);
 }
 
+/* The price of each guess, which holds its own seconds so far: its part of what the check takes beyond a plain step
+ * comes to it, as many times as there are texts that wait for it. */
+static void set_prices(const struct speculator *s, struct draft *const *drafts, int n, int base_rows)
+{
+    int nodes = 0, texts = base_rows + n;
+    for (int i = 0; i < n; i++) nodes += drafts[i]->tree.n - 1;
+    double plain = cost_of(&s->cost, texts), check = cost_of(&s->cost, texts + nodes) - plain;
+    for (int i = 0; i < n; i++) {
+        struct draft *d = drafts[i];
+        if (nodes) d->price += check * (d->tree.n - 1) / nodes;
+        d->price = d->seconds > 0 && plain > 0 ? 1 + texts * d->price / plain : 0;
+    }
+}
+
 luce_status speculator_draft(struct speculator *s, struct draft *const *drafts, int n, int base_rows, int room,
                              luce_error *err)
 {
     if (n == 0) return LUCE_OK;
     for (int i = 0; i < n; i++) {
-        drafts[i]->seconds = 0;
+        drafts[i]->seconds = drafts[i]->price = 0;
         drafts[i]->block = s->block;
         tree_init(&drafts[i]->tree, drafts[i]->ids[drafts[i]->n_ids - 1]);
         set_limits(s, drafts[i], n, room / n);
     }
     luce_status st = guess(s, drafts, n, err);
     if (!st) prune(s, drafts, n, base_rows, room);
+    if (!st && s->drafter->costs) set_prices(s, drafts, n, base_rows);
     return st;
 }
 
@@ -228,6 +246,10 @@ luce_status speculator_features(struct speculator *s, const struct observed *o, 
 
 void speculator_observe(struct speculator *s, const struct draft *d, int n)
 {
+    if (d->price > 0 && !d->fixed) {
+        record_paid(&s->slot[d->slot], n, d->price);
+        record_paid(&s->all, n, d->price);
+    }
     if (d->tree.n == 1) return;
     record_observe(&s->slot[d->slot], &d->tree, n);
     record_observe(&s->all, &d->tree, n);

@@ -58,6 +58,14 @@ void tree_prune(struct tree *t, int n)
     t->n = kept;
 }
 
+int tree_deepest(const struct tree *t)
+{
+    int deepest = 0;
+    for (int i = 1; i < t->n; i++)
+        if (t->depth[i] > deepest) deepest = t->depth[i];
+    return deepest;
+}
+
 uint64_t tree_path(const struct tree *t, int node)
 {
     uint64_t bits = 0;

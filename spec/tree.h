@@ -26,6 +26,8 @@ int tree_add(struct tree *t, int parent, int32_t token, float likely);
 int tree_child(const struct tree *t, int node, int32_t token);
 /* Keeps the n likeliest nodes (at least the root), equally likely ones by number, in their order. */
 void tree_prune(struct tree *t, int n);
+/* The depth of the deepest node. */
+int tree_deepest(const struct tree *t);
 /* Nodes on the way to `node`, itself included, as bits. */
 uint64_t tree_path(const struct tree *t, int node);
 

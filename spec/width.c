@@ -1,7 +1,7 @@
 /* spec/width.c - see width.h. */
 #include "spec/width.h"
 
-enum { FIRST_PAUSE = 16, LONGEST_PAUSE = 128 };
+enum { FIRST_PAUSE = 16, LONGEST_PAUSE = 128, FEW_GUESSES = 3 };
 static const double rate = 0.1;             /* weight of the newest guess */
 static const double prior = 0.7;            /* a guessed token comes true, before anything is known */
 static const double most_correction = 1.5;
@@ -15,18 +15,30 @@ void record_init(struct record_of_guesses *r)
         r->expected[d] = r->accepted[d] = reach;
         reach *= prior;
     }
-    r->quiet = 0;
+    r->tokens = r->price = 0;
+    r->guesses = r->quiet = 0;
     r->pause = FIRST_PAUSE;
+}
+
+void record_paid(struct record_of_guesses *r, int tokens, double price)
+{
+    if (r->guesses < 1 / rate) r->guesses++;
+    r->tokens += (tokens - r->tokens) / r->guesses;
+    r->price += (price - r->price) / r->guesses;
+    if (tokens > least_gain * price) r->quiet = r->pause;       /* after a try: another one at once */
+    if (record_pays(r)) r->pause = FIRST_PAUSE;
+}
+
+bool record_pays(const struct record_of_guesses *r)
+{
+    return r->guesses < FEW_GUESSES || r->tokens > least_gain * r->price;
 }
 
 void record_observe(struct record_of_guesses *r, const struct tree *t, int n)
 {
     double expected[NARROW_ROWS] = { 0 };
-    int deepest = 0;
-    for (int i = 1; i < t->n; i++) {
-        expected[t->depth[i]] += (double)t->likely[i];
-        if (t->depth[i] > deepest) deepest = t->depth[i];
-    }
+    int deepest = tree_deepest(t);
+    for (int i = 1; i < t->n; i++) expected[t->depth[i]] += (double)t->likely[i];
     for (int d = 1; d <= deepest; d++) {
         r->expected[d] += rate * (expected[d] - r->expected[d]);
         r->accepted[d] += rate * ((n > d) - r->accepted[d]);
@@ -36,7 +48,7 @@ void record_observe(struct record_of_guesses *r, const struct tree *t, int n)
         double likewise = r->expected[d] * r->accepted[deepest] / r->expected[deepest];
         if (likewise > r->accepted[d]) r->accepted[d] += rate * (likewise - r->accepted[d]);
     }
-    r->pause = n > 1 ? FIRST_PAUSE : r->pause;
+    if (n > 1 && record_pays(r)) r->pause = FIRST_PAUSE;
 }
 
 double record_likely(const struct record_of_guesses *r, const struct tree *t, int node)

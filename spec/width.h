@@ -12,12 +12,20 @@
 /* What came true, in running means; one for each text, and one for all that begin. */
 struct record_of_guesses {
     double expected[NARROW_ROWS], accepted[NARROW_ROWS];    /* texts that reached this depth, by depth */
+    double tokens, price;               /* of a step with a guess: its tokens, its time in plain steps of the text */
+    int    guesses;                     /* that these are of */
     int    quiet;                       /* steps since something was last guessed or tried */
     int    pause;                       /* quiet steps before the next try */
 };
 void record_init(struct record_of_guesses *r);
 /* A tree was verified; n: rows of its accepted path, the root included. */
 void record_observe(struct record_of_guesses *r, const struct tree *t, int n);
+/* For drafters that cost time: a step with a guess gave so many tokens for the time of `price` plain ones, whether
+ * or not any of the guess was checked. */
+void record_paid(struct record_of_guesses *r, int tokens, double price);
+/* False when steps with guesses have given fewer tokens than plain ones would have in their time. The accepted depths
+ * cannot tell, since only what seems likely is checked. */
+bool record_pays(const struct record_of_guesses *r);
 /* The likelihood of a node, put right. */
 double record_likely(const struct record_of_guesses *r, const struct tree *t, int node);
 

@@ -253,6 +253,28 @@ TEST(width_is_wide_when_rows_are_free_and_none_when_they_cost_a_step)
     CHECK(width_depth(&c, &r[0], 8, 15, cheap) < width_depth(&c, &r[0], 1, 15, cheap), "company narrows");
 }
 
+TEST(guesses_that_do_not_pay_are_left_and_taken_up_again)
+{
+    static const int poor[] = { 1, 2, 1, 4, 1, 1, 3, 2 };
+    struct record_of_guesses r;
+    record_init(&r);
+    int guesses = 0, back = 0;
+    for (int step = 0; step < 512; step++) {
+        if (!record_pays(&r) && !record_try(&r)) continue;
+        record_paid(&r, poor[guesses++ % (int)COUNT(poor)], 2.5);
+    }
+    CHECK(guesses >= 8 && guesses < 40, "%d of 512 steps guessed at a loss", guesses);
+    while (!record_pays(&r) && back < 400) {
+        back++;
+        if (record_try(&r)) record_paid(&r, 5, 2.5);
+    }
+    CHECK(back <= 140, "%d steps until guesses that pay are taken", back);
+    int taken = 0;
+    for (int step = 0; step < 100; step++)
+        if (record_pays(&r) || record_try(&r)) record_paid(&r, taken++ % 5 == 0 ? 1 : 4, 2.5);
+    CHECK(taken > 70, "%d of 100 steps guessed with a gain", taken);
+}
+
 TEST(width_goes_off_when_guesses_fail_and_comes_back_when_they_hold)
 {
     struct record_of_guesses r;

@@ -43,6 +43,7 @@ def main():
     a = p.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     data = Data(os.path.join(a.folder, "data.safetensors"))
+    data.to_device(device)
     kept = torch.load(os.path.join(a.folder, "checkpoint.pt"), map_location="cpu", weights_only=True)
     ids, to_draft = kept["ids"], rows_of(kept["ids"], data.config["vocab"])
     drafter = Drafter(kept["config"], data.embed, data.head[ids])

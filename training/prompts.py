@@ -15,7 +15,7 @@ import sys
 
 import templates
 
-SETS = {"code": 5000, "chat": 5000, "math": 3000, "prose": 4000}
+SETS = {"code": 14000, "chat": 12000, "math": 6000, "prose": 10000}
 SHARED_WORDS, FILE_BYTES, PROMPT_BYTES = 8, 200_000, 900
 PROSE_FILES = ["/usr/share/common-licenses/*", "/usr/share/doc/*/README*", "/usr/share/doc/*/NEWS*",
                "/usr/share/doc/*/*.txt*", "/usr/share/doc/*/copyright", "/usr/share/perl/*/pod/*.pod",
