@@ -40,7 +40,7 @@ struct draft {
     struct tree tree;               /* holds the root; the drafter adds to it */
     bool declined;                  /* a guess would not pay, so there is none */
     double seconds;                 /* that the guess took */
-    double price;                   /* of this text in the step, guess and check, in plain steps; 0: nothing was guessed */
+    double price;                   /* of guess and check, in plain steps of the text; 0: no guess */
 };
 
 /* Rows of the target's last step that have become part of a text. */
