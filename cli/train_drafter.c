@@ -81,14 +81,13 @@ static luce_status train(struct job *j, luce_error *err)
     return run_python(j, args, err);
 }
 
-/* As luce bench --spec on the held-out prompts, where DFlash runs. */
+/* As luce bench --spec on the held-out prompts. */
 static luce_status report(const struct job *j, luce_error *err)
 {
     struct options o = *j->o;
     o.model = o.operands[0];
     o.draft = buf_text(&j->drafter);
     o.spec = NULL;
-    o.device = "cpu";
     o.prompts = o.held_out;
     o.draft_right = -1;
     o.max_tokens = 0;
