@@ -141,7 +141,7 @@ __device__ inline int padded(const form &f, int cols)
 }
 
 /* ---- NORM: thread i takes columns 4 i .. 4 i + 3, then those 4 threads further, ... ------------------------ */
-enum { NORM_THREADS = 512, NORM_QUADS = 3 };   /* quads of a thread that stay in registers */
+enum { NORM_QUADS = 2 };        /* quads of a thread that stay in registers */
 template <bool QUADS> __device__ inline float4 quad_at(const float *x, int k, int cols)
 {
     if (QUADS) return k < cols ? *(const float4 *)(x + k) : make_float4(0, 0, 0, 0);
@@ -170,13 +170,11 @@ __device__ inline void put_normed(const norm_args &a, int row, int k, float4 v, 
             if (k + 3 < a.cols) a.y[at + 3] = out.w;
         }
     }
-    if (!a.form.at) return;
-    form_put2(a.form, row, k, out.x, out.y);
-    form_put2(a.form, row, k + 2, out.z, out.w);
+    if (a.form.at) form_put4(a.form, row, k, out);
 }
-template <bool QUADS> __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(norm_args a)
+template <bool QUADS> __global__ void __launch_bounds__(ROW_THREADS) norm_kernel(norm_args a)
 {
-    __shared__ float shared[NORM_THREADS / WARP];
+    __shared__ float shared[ROW_THREADS / WARP];
     launch_dependents();
     const int row = blockIdx.x, cols = a.cols, step = 4 * (int)blockDim.x, k0 = 4 * (int)threadIdx.x;
     if (row >= *a.n_rows) return wait_predecessor();
@@ -207,9 +205,9 @@ template <bool QUADS> __global__ void __launch_bounds__(NORM_THREADS) norm_kerne
 }
 void launch_norm(launch *l, const norm_args *a, int rows)
 {
-    int threads = 2 * WARP;
-    while (threads < NORM_THREADS && 4 * threads < a->cols) threads *= 2;
-    fill_launch(l, a->cols % 4 ? norm_kernel<false> : norm_kernel<true>, dim3(rows), threads, 0, *a);
+    const int warps = (a->cols + 4 * NORM_QUADS * WARP - 1) / (4 * NORM_QUADS * WARP), most = ROW_THREADS / WARP;
+    fill_launch(l, a->cols % 4 ? norm_kernel<false> : norm_kernel<true>, dim3(rows), (warps < most ? warps : most) * WARP,
+                0, *a);
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) map_kernel(map_args a)
@@ -362,6 +360,7 @@ __device__ inline best better(best a, best b)
 }
 __device__ inline best best_of_warp(best mine)
 {
+#pragma unroll 1
     for (int i = WARP / 2; i; i /= 2)
         mine = better(mine, best{ __shfl_xor_sync(0xffffffffu, mine.value, i),
                                  __shfl_xor_sync(0xffffffffu, mine.index, i) });
@@ -398,7 +397,7 @@ __global__ void __launch_bounds__(ARGMAX_THREADS) argmax_kernel(argmax_args a)
     if (threadIdx.x % WARP == 0) shared[threadIdx.x / WARP] = mine;
     __syncthreads();
     if (threadIdx.x) return;
-#pragma unroll
+#pragma unroll 1
     for (int i = 1; i < ARGMAX_THREADS / WARP; i++) mine = better(mine, shared[i]);
     ((best *)a.scratch)[(uint64_t)row * gridDim.x + blockIdx.x] = mine;
 }
@@ -409,6 +408,7 @@ __global__ void __launch_bounds__(WARP) best_kernel(argmax_args a)
     wait_predecessor();
     if (row >= *a.n_rows) return;
     best mine = { -INFINITY, INT32_MAX };
+#pragma unroll 1
     for (int i = threadIdx.x; i < n; i += WARP) mine = better(mine, ((const best *)a.scratch)[(uint64_t)row * n + i]);
     mine = best_of_warp(mine);
     if (threadIdx.x) return;

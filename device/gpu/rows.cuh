@@ -82,6 +82,19 @@ __device__ inline void form_put2(const form &f, int n, int k, float v0, float v1
     *(__half2 *)form_at(f, n, k) = __halves2half2(clamped_half(v0 * f.scale), clamped_half(v1 * f.scale));
 }
 
+/* Columns k .. k + 3 (k a multiple of four). */
+__device__ inline void form_put4(const form &f, int n, int k, float4 v)
+{
+    uint8_t *at = form_at(f, n, k);
+    *(__half2 *)at = __halves2half2(clamped_half(v.x * f.scale), clamped_half(v.y * f.scale));
+    *(__half2 *)(at + (f.nt ? 16 : 4)) = __halves2half2(clamped_half(v.z * f.scale), clamped_half(v.w * f.scale));
+}
+/* a / b for 0 <= a < 2^21 and b > 0: the half keeps the quotient off whole numbers by more than its error. */
+__device__ inline int quotient(int a, int b)
+{
+    return (int)__fdividef((float)a + 0.5f, (float)b);
+}
+
 template <class A> static void fill_launch(launch *l, void (*kernel)(A), dim3 grid, int block,
                                            size_t shared, const A &a)
 {
