@@ -126,7 +126,7 @@ template <int DP> struct warp_state {
     float o[DP / 8][4], m[2], l[2];
 };
 
-/* Weights of the page's keys, not yet divided by their sum, in s. */
+/* Weights of the page's keys, not yet divided by their sum, in s. Long: one page's scores, mask and sums. */
 template <int DP>
 __device__ inline void weigh(warp_state<DP> &w, float s[8][4], const attn_args &a,
                              const uint8_t *queries, const uint8_t *keys,
@@ -220,7 +220,8 @@ template <int DP> __device__ inline void add_values(warp_state<DP> &w, const flo
 
 /* A warp's rows through 16 rows of shared memory. */
 template <int DP>
-__device__ inline void put_rows(const warp_state<DP> &w, const attn_args &a, const row_view *views, float *room, int lane)
+__device__ inline void put_rows(const warp_state<DP> &w, const attn_args &a, const row_view *views, float *room,
+                                int lane)
 {
     float l[2];
 #pragma unroll

@@ -177,7 +177,8 @@ template <int DP> __device__ inline int piece_at(int r, int c)
 
 /* Keys or values of page t into a slot. PLAIN (f16 rows of DP values), with bulk copies: warp 0 starts one a region,
  * or one a row where the page ends, and they complete on `full`; else every thread copies pieces. Keys that are not
- * there stay as they are, nobody sees them; values become zero. What is not bulk is there after a barrier. */
+ * there stay as they are, nobody sees them; values become zero. What is not bulk is there after a barrier.
+ * Long: three ways to bring the same rows, side by side. */
 template <int DP, int ROWS, int THREADS, bool PLAIN>
 __device__ inline void load_tile(const attn_args &a, const step_seq &q, const shared_attn<ROWS> &sh, int head, int t,
                                  int page, uint8_t *tile, bool values, uint64_t *full)
@@ -251,7 +252,7 @@ template <int DP> struct warp_state {
     float o[DP / 8][4], m[2], l[2];
 };
 
-/* Weights of the quarter's keys of a page, not yet divided by their sum, in s. */
+/* Weights of the quarter's keys of a page, not yet divided by their sum, in s. Long: scores, mask and sums. */
 template <int DP, int ROWS>
 __device__ inline void weigh(warp_state<DP> &w, float s[2][4], const attn_args &a, const shared_attn<ROWS> &sh,
                              const uint8_t *queries, const uint8_t *keys, int p0, int tile, int quarter, int lane)
@@ -290,7 +291,8 @@ __device__ inline void weigh(warp_state<DP> &w, float s[2][4], const attn_args &
             const row_view v = sh.view[16 * tile + lane / 4 + 8 * h];
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                if (!sees(v, p0 + 8 * (2 * (lane % 4) + e % 2) + 2 * quarter + e / 2)) s[e / 2][2 * h + e % 2] = -INFINITY;
+                if (!sees(v, p0 + 8 * (2 * (lane % 4) + e % 2) + 2 * quarter + e / 2))
+                    s[e / 2][2 * h + e % 2] = -INFINITY;
         }
     }
     float keep[2];

@@ -206,8 +206,8 @@ template <bool QUADS> __global__ void __launch_bounds__(ROW_THREADS) norm_kernel
 void launch_norm(launch *l, const norm_args *a, int rows)
 {
     const int warps = (a->cols + 4 * NORM_QUADS * WARP - 1) / (4 * NORM_QUADS * WARP), most = ROW_THREADS / WARP;
-    fill_launch(l, a->cols % 4 ? norm_kernel<false> : norm_kernel<true>, dim3(rows), (warps < most ? warps : most) * WARP,
-                0, *a);
+    fill_launch(l, a->cols % 4 ? norm_kernel<false> : norm_kernel<true>, dim3(rows),
+                (warps < most ? warps : most) * WARP, 0, *a);
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) map_kernel(map_args a)
