@@ -257,7 +257,6 @@ inline void put_relaxed(uint64_t *p, uint64_t value) { *p = value; }
 inline uint64_t get_relaxed(const uint64_t *p) { return *(const volatile uint64_t *)p; }
 
 /* ---- copies into shared memory: as late as they may come ------------------------------------------------------ */
-#define CLUSTER(n)
 #define HAS_BULK_COPY 1
 #define HAS_WARPGROUP_MMA 0
 

@@ -154,41 +154,6 @@ __device__ inline void bulk_load(void *to, const void *from, uint32_t bytes, uin
     }
 #endif
 }
-/* ---- clusters: blocks with consecutive numbers that see each other's shared memory (sm_90 and later) ---- */
-#if HAS_BULK_COPY
-#define CLUSTER(n) __cluster_dims__(n, 1, 1)
-#else
-#define CLUSTER(n)
-#endif
-/* All threads of the cluster that have not ended; what they wrote to shared memory is seen. */
-__device__ inline void cluster_sync()
-{
-#if HAS_BULK_COPY
-    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-#endif
-}
-/* One arrival at the same barrier of block `rank` of the cluster. */
-__device__ inline void bar_arrive_at(uint64_t *bar, int rank)
-{
-#if HAS_BULK_COPY
-    asm volatile("{\n"
-                 ".reg .b32 there;\n"
-                 "mapa.shared::cluster.u32 there, %0, %1;\n"
-                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n"
-                 "}" ::"r"(shared_at(bar)), "r"(rank)
-                 : "memory");
-#endif
-}
-/* As bulk_load, to the same places of blocks 0 and 1 of the cluster; completes on the barrier of each. */
-__device__ inline void bulk_load_both(void *to, const void *from, uint32_t bytes, uint64_t *bar)
-{
-#if HAS_BULK_COPY
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
-                 " [%0], [%1], %2, [%3], %4;" ::"r"(shared_at(to)), "l"(from), "r"(bytes), "r"(shared_at(bar)),
-                 "h"((uint16_t)3)
-                 : "memory");
-#endif
-}
 /* Brings bytes (a multiple of 16) of global memory into L2. */
 __device__ inline void bulk_prefetch(const void *from, uint32_t bytes)
 {

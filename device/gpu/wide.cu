@@ -4,8 +4,7 @@
  * y[n][row] = sum_k x[n][k] w[row][k]. Both operands lie in panels of 64 columns, 128 bytes a row, in the
  * order that the matrix unit reads from shared memory, so one bulk copy brings a tile. A block multiplies
  * 128 rows of x with 256 rows of w: two groups of four warps, each 64 x 256 sums in registers, and a thread
- * that feeds a ring of four stages. Two blocks of a cluster share the rows of w: each fetches half of them for both,
- * or else L2 could not keep up. The limit is the matrix unit. f16 weights are kept as panels and read as they lie.
+ * that feeds a ring of four stages. The limit is the matrix unit. f16 weights are kept as panels and read as they lie.
  * Order of a sum: k ascending, 16 at a time, whatever the number of rows: a row's bits are its own.
  * Cards without warp-group products run `wide_plain`: mma.sync from the same panels. */
 #include "device/gpu/linear.cuh"
@@ -62,32 +61,27 @@ __device__ inline uint64_t strip_at(const wide_args &a, int strip, int k)
     return ((uint64_t)strip * a.n_chunks + k) * STRIP * ROW_BYTES;
 }
 
-/* PAIR: two blocks side by side in x share the rows of w. Long: feeder and multipliers share the ring, and sums
- * must stay in registers. */
-template <bool PAIR> __device__ inline void wide_body(const wide_args &a)
+/* Long: feeder and multipliers share the ring, and sums must stay in registers. */
+__global__ void __launch_bounds__(WIDE_THREADS, 1) wide_kernel(wide_args a)
 {
 #if HAS_WARPGROUP_MMA
-    enum { BLOCKS = PAIR ? 2 : 1 };
     DYNAMIC_SHARED(uint8_t, ring);
     uint64_t *full = (uint64_t *)(ring + STAGES * STAGE), *empty = full + STAGES;
     const int group = threadIdx.x / GROUP, lane = threadIdx.x % WARP, warp = threadIdx.x % GROUP / WARP;
-    const int rank = blockIdx.x % BLOCKS;
     if (threadIdx.x == 0) {
-        for (int i = 0; i < STAGES; i++) bar_init(&full[i], 1), bar_init(&empty[i], 2 * BLOCKS);
+        for (int i = 0; i < STAGES; i++) bar_init(&full[i], 1), bar_init(&empty[i], 2);
         bar_fence();
     }
-    if (PAIR) cluster_sync();
-    else __syncthreads();
+    __syncthreads();
     launch_dependents();
     wait_predecessor();
-    const int rows = *a.n_rows, m_tiles = (rows + TILE_M - 1) / TILE_M, m_turns = (m_tiles + BLOCKS - 1) / BLOCKS;
-    const int n_work = m_turns * a.n_tiles;
+    const int rows = *a.n_rows, m_tiles = (rows + TILE_M - 1) / TILE_M, n_work = m_tiles * a.n_tiles;
     int turn = 0;               /* stages used so far */
     if (group == 2) {           /* the feeder */
         warpgroup_registers_less();
         if (threadIdx.x % GROUP) return;
-        for (int i = blockIdx.x / BLOCKS; i < n_work; i += gridDim.x / BLOCKS) {
-            const int m = min(i % m_turns * BLOCKS + rank, m_tiles - 1), n = i / m_turns;
+        for (int i = blockIdx.x; i < n_work; i += gridDim.x) {
+            const int m = i % m_tiles, n = i / m_tiles;
             for (int k = 0; k < a.n_chunks; k++, turn++) {
                 const int slot = turn % STAGES;
                 uint8_t *const x = ring + slot * STAGE, *const w = x + A_BYTES;
@@ -96,24 +90,19 @@ template <bool PAIR> __device__ inline void wide_body(const wide_args &a)
                 bulk_load(x, a.x + ((uint64_t)k * a.x_rows + m * TILE_M) * ROW_BYTES, A_BYTES, &full[slot], false);
 #pragma unroll
                 for (int half = 0; half < 2; half++) {      /* past the last strip: anything, it is not written */
-                    if (PAIR && half != rank) continue;
                     const uint8_t *from = a.w + strip_at(a, min(2 * n + half, a.n_strips - 1), k);
-                    if (PAIR) bulk_load_both(w + half * B_BYTES / 2, from, B_BYTES / 2, &full[slot]);
-                    else bulk_load(w + half * B_BYTES / 2, from, B_BYTES / 2, &full[slot], false);
+                    bulk_load(w + half * B_BYTES / 2, from, B_BYTES / 2, &full[slot], false);
                 }
             }
         }
-        if (PAIR) cluster_sync();       /* the other block still writes here and counts on this one */
         return;
     }
     warpgroup_registers_more();
     auto give_back = [&](int slot) {
-        if (threadIdx.x % GROUP) return;
-        if (PAIR) bar_arrive_at(&empty[slot], 0), bar_arrive_at(&empty[slot], 1);
-        else bar_arrive(&empty[slot]);
+        if (threadIdx.x % GROUP == 0) bar_arrive(&empty[slot]);
     };
-    for (int i = blockIdx.x / BLOCKS; i < n_work; i += gridDim.x / BLOCKS) {
-        const int m = i % m_turns * BLOCKS + rank, n = i / m_turns;
+    for (int i = blockIdx.x; i < n_work; i += gridDim.x) {
+        const int m = i % m_tiles, n = i / m_tiles;
         float d[128];
 #pragma unroll
         for (int j = 0; j < 128; j++) d[j] = 0;
@@ -154,16 +143,7 @@ template <bool PAIR> __device__ inline void wide_body(const wide_args &a)
             }
         }
     }
-    if (PAIR) cluster_sync();
 #endif
-}
-__global__ void __launch_bounds__(WIDE_THREADS, 1) wide_kernel(wide_args a)
-{
-    wide_body<false>(a);
-}
-__global__ void __launch_bounds__(WIDE_THREADS, 1) CLUSTER(2) wide_pair_kernel(wide_args a)
-{
-    wide_body<true>(a);
 }
 
 /* mma.sync: a block 64 rows of x by 128 rows of w, a warp 16 by 128; operands from L2 and L1. */
@@ -225,7 +205,7 @@ void products_prepare(void)
     (void)GPU(GetDevice)(&device);
     (void)GPU(DeviceGetAttribute)(&major, GPU(DevAttrComputeCapabilityMajor), device);
     warpgroups = major == 9;
-    if (warpgroups) allow_shared(wide_kernel, WIDE_SHARED), allow_shared(wide_pair_kernel, WIDE_SHARED);
+    if (warpgroups) allow_shared(wide_kernel, WIDE_SHARED);
     for (int f = 0; f < TILES_COUNT; f++) by_format[f]->prepare();
 }
 void launch_product(launch *l, const product *p, int n_units)
@@ -280,8 +260,7 @@ int launch_wide_product(launch *l, const product *p, int n_units)
         if (f->unpack) f->unpack(l + n++, p, s, count, p->panel);
         const int m_tiles = p->x.rows / TILE_M, work = a.n_tiles * m_tiles, blocks = work < n_units ? work : n_units;
         if (!warpgroups) fill_launch(l + n++, wide_plain, dim3(count, p->x.rows / PLAIN_M), 128, 0, a);
-        else if (m_tiles % 2) fill_launch(l + n++, wide_kernel, dim3(blocks), WIDE_THREADS, WIDE_SHARED, a);
-        else fill_launch(l + n++, wide_pair_kernel, dim3(blocks / 2 * 2), WIDE_THREADS, WIDE_SHARED, a);
+        else fill_launch(l + n++, wide_kernel, dim3(blocks), WIDE_THREADS, WIDE_SHARED, a);
     }
     return n;
 }
