@@ -96,6 +96,7 @@ struct product {
     const struct packed *w;
     const uint8_t *strip;           /* the first */
     int   n_strips;                 /* 1 to PRODUCT_STRIPS */
+    const uint8_t *then;            /* the strips that this thread reads next, to be asked for; NULL: not known */
     const void *x;                  /* all rows of the step, in the kernel's form */
     int   n_rows;                   /* of the step */
     int   first_col, n_cols;        /* 1 to PRODUCT_COLS of these rows */
@@ -180,6 +181,7 @@ struct job {
     float *work;                    /* DELTA: its second round's results */
     const struct rope_table *rope;
     atomic_int *next;               /* the first piece of work that nobody has taken */
+    const struct job *after;        /* the next LINEAR or GLU of the program, or NULL */
 };
 
 /* Memory that weights share, so that small ones lie on huge pages too. */

@@ -289,9 +289,9 @@ INLINE void block_columns(uint32_t format, int cols, const uint8_t *block, int n
     for (int c = 0; c < cols; c++) _mm512_storeu_ps(y + c * LANES, acc[c]);
 }
 
-INLINE void block_all(uint32_t format, int cols, const uint8_t *block, int n, const struct xblock *x, float *y)
+INLINE void block_all(uint32_t format, int cols, const uint8_t *block, int n, const struct xblock *x, float *y,
+                      const uint8_t *next)
 {
-    const uint8_t *next = block + AHEAD;
     switch (cols) {
     case 1: block_columns(format, 1, block, n, x, y, next); break;
     case 2: block_columns(format, 2, block, n, x, y, next); break;
@@ -305,13 +305,17 @@ INLINE void stream(uint32_t format, const struct product *p)
 {
     assert(p->strip);
     memset(p->y, 0, (size_t)(p->n_strips * p->n_cols) * LANES * sizeof(float));
+    size_t all = (size_t)p->n_strips * p->w->strip_bytes, whole = block_bytes(format, GROUPS);
+    size_t ahead = (AHEAD + whole - 1) / whole * whole;
     for (int s = 0; s < p->n_strips; s++) {
         const struct xblock *x = (const struct xblock *)p->x + p->first_col;
         const uint8_t *block = p->strip + (size_t)s * p->w->strip_bytes;
         float *y = p->y + (size_t)(s * p->n_cols) * LANES;
         for (int64_t k = 0; k < p->w->in; k += SUPER, x += p->n_rows) {
             int n = p->w->in - k < SUPER ? (int)(p->w->in - k) / GROUP : GROUPS;
-            block_all(format, p->n_cols, block, n, x, y);
+            size_t at = (size_t)(block - p->strip) + ahead;
+            const uint8_t *next = at < all ? p->strip + at : p->then ? p->then + (at - all) : block;
+            block_all(format, p->n_cols, block, n, x, y, next);
             block += block_bytes(format, n);
         }
     }

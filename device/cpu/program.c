@@ -307,6 +307,11 @@ luce_status cpu_compile(struct device *d, struct program **out, const struct tap
     p->jobs = jobs;
     if (!jobs || !p->next || !place(&b)) goto bad;
     add_calls(&b);
+    const struct job *after = NULL;
+    for (int i = p->n_jobs - 1; i >= 0; i--) {
+        jobs[i].after = after;
+        if (jobs[i].last && (jobs[i].run == job_linear || jobs[i].run == job_glu)) after = &jobs[i];
+    }
     *out = p;
     return LUCE_OK;
 bad:
