@@ -5,6 +5,7 @@
 #include "device/check.h"
 #ifdef LUCE_EMULATED_GPU
 #include "device/gpu/device.h"
+#include "device/gpu/emulate.h"
 #endif
 #include "model/open.h"
 #include "quant/quant.h"
@@ -84,6 +85,71 @@ TEST(gpu_says_what_does_not_fit_and_goes_on)
     d->fns->cache_close(d, c);
     device_close(d);
 }
+
+#ifdef LUCE_EMULATED_GPU
+/* Two steps of a small model. */
+static luce_status load_and_run(struct device *d, int lose_at, luce_error *err)
+{
+    static const int32_t text[2] = { 1, 2 };
+    struct gguf *file = NULL;
+    struct model *m = NULL;
+    struct runner *r = NULL;
+    struct seq *s = NULL;
+    luce_status st = gguf_open(&file, fixture("oracle/qwen3.gguf"), err);
+    if (!st) st = model_open(&m, file, err);
+    if (!st) st = runner_open(&r, m, &(struct load_params){ .device = d, .context = 200, .chunk = 64 }, err);
+    if (!st) st = seq_open(&s, runner_cache(r), err);
+    emulated_fail(EMULATED_LAUNCH, lose_at);
+    for (int i = 0; !st && i < 2; i++) {
+        runner_begin(r, STEP_NARROW);
+        st = runner_add(r, s, text, NULL, 1 + i, WANT_ALL, NULL, err);
+        if (!st) st = runner_run(r, err);
+        if (!st) seq_accept(s, NULL, 1 + i);
+    }
+    emulated_fail(EMULATED_LAUNCH, -1);
+    if (s) seq_close(s);
+    runner_close(r);
+    gguf_close(file);
+    return st;
+}
+
+/* Some of the allocations of opening, loading and running, at random; the same device goes on afterwards. */
+TEST(gpu_without_memory_fails_the_load_or_the_step_and_goes_on)
+{
+    struct device *d = NULL;
+    luce_error err = { 0 };
+    size_t before = mem_live();
+    luce_status st = LUCE_E_DEVMEM;
+    for (int n = 0; st == LUCE_E_DEVMEM; n += 1 + (int)(test_random() % 16)) {
+        emulated_fail(EMULATED_MALLOC, n);
+        st = device_kind_gpu.open(&d, 0, &(struct device_params){ 0 }, &err);
+        if (!st) st = load_and_run(d, -1, &err);
+        emulated_fail(EMULATED_MALLOC, -1);
+        if (st) CHECK(st == LUCE_E_DEVMEM && strstr(err.text, "out of device memory"), "%d: %s", n, err.text);
+        if (st && d) CHECK_OK(load_and_run(d, -1, &err), err);
+        device_close(d);
+        d = NULL;
+        CHECK_EQ(mem_live(), before);
+    }
+    CHECK_EQ(st, LUCE_OK);
+}
+
+TEST(gpu_that_is_lost_says_so_and_stays_lost)
+{
+    for (int at = 0; at < 2; at++) {
+        struct device *d = NULL;
+        luce_error err = { 0 };
+        size_t before = mem_live();
+        CHECK_OK(device_kind_gpu.open(&d, 0, &(struct device_params){ 0 }, &err), err);
+        CHECK_EQ(load_and_run(d, at, &err), LUCE_E_DEVICE);
+        CHECK(strstr(err.text, "cannot be used any more") != NULL, "%s", err.text);
+        CHECK_EQ(load_and_run(d, -1, &err), LUCE_E_DEVICE);
+        CHECK(strstr(err.text, "failed before") != NULL, "%s", err.text);
+        device_close(d);
+        CHECK_EQ(mem_live(), before);
+    }
+}
+#endif
 
 /* ---- whole models ---------------------------------------------------------------------------------------- */
 enum { PROMPT = 70, ROWS = 10, TEXT = PROMPT + ROWS, VOCAB_MOST = 512 };

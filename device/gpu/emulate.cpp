@@ -368,6 +368,11 @@ void emulated_matrices(uint32_t r[4], const void *at, bool turned)
 }
 
 /* ---- the runtime ----------------------------------------------------------------------------------------------- */
+static int fail_in[EMULATED_CALLS] = { -1, -1 };
+void emulated_fail(enum emulated_call_kind what, int n)
+{
+    fail_in[what] = n;
+}
 void emulated_know(const void *k, emulated_call call, size_t bytes)
 {
     kernels.insert({ k, kernel{ call, bytes, SHARED_USUAL } });
@@ -398,6 +403,7 @@ emulatedError_t emulatedLaunchKernelExC(const emulatedLaunchConfig_t *c, const v
 }
 emulatedError_t emulatedGraphLaunch(emulatedGraphExec_t g, emulatedStream_t)
 {
+    if (fail_in[EMULATED_LAUNCH] >= 0 && fail_in[EMULATED_LAUNCH]-- == 0) return emulatedErrorLaunch;
     for (launched &l : g->launches) {
         void *args[] = { l.args.data() };
         run(&l, args);
@@ -433,6 +439,7 @@ emulatedError_t emulatedGraphExecDestroy(emulatedGraphExec_t g)
 
 emulatedError_t emulatedMalloc(void **out, size_t bytes)
 {
+    if (fail_in[EMULATED_MALLOC] >= 0 && fail_in[EMULATED_MALLOC]-- == 0) return emulatedErrorMemoryAllocation;
     if (bytes > memory_total - in_use || posix_memalign(out, 256, bytes)) return emulatedErrorMemoryAllocation;
     memset(*out, 0xff, bytes);
     sizes[*out] = bytes;

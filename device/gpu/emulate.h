@@ -57,6 +57,10 @@ typedef struct {
     unsigned numAttrs;
 } emulatedLaunchConfig_t;
 
+/* The call of this kind after n more fails, once: an allocation for lack of memory, a launch of a graph because the
+ * card is lost. Below 0: none. */
+enum emulated_call_kind { EMULATED_MALLOC, EMULATED_LAUNCH, EMULATED_CALLS };
+void emulated_fail(enum emulated_call_kind what, int n);
 /* As CUDA documents the functions of these names. */
 emulatedError_t emulatedGetDeviceCount(int *n);
 emulatedError_t emulatedGetDevice(int *device);
