@@ -16,7 +16,7 @@ configure = cmake -G Ninja -S . -B $(1) $(CMAKE_FLAGS)
 SCRIPTED := test_api test_chat test_transport test_hostile test_soak test_metrics
 
 .PHONY: help setup needs configure build tests models test demo bench asan tsan fuzz format lint sdk soak \
-        install device-check clean
+        install device-check cuda-all clean
 .DEFAULT_GOAL := build
 
 help:                   ## print this list
@@ -96,5 +96,11 @@ device-check: build     ## check the GPU of this machine: kernels, whole models,
 	cmake --build build -j $(JOBS) --target luce_tests
 	scripts/device-check build
 
+# The cards that the sources are written for; docs/hardware.md says which of them have run.
+CUDA_ALL := 75-real;80-real;86-real;89-real;90a-real;100-real;120-real;121-real
+cuda-all: needs         ## compile the GPU sources for every NVIDIA architecture that they are written for (needs nvcc)
+	@$(call configure,build-cuda) -DLUCE_CUDA=ON "-DLUCE_CUDA_ARCHS=$(CUDA_ALL)" > /dev/null
+	cmake --build build-cuda -j $(JOBS) --target luce
+
 clean:                  ## remove the build folders (models/ stays)
-	rm -rf build build-asan build-tsan build-fuzz
+	rm -rf build build-asan build-tsan build-fuzz build-cuda
