@@ -292,6 +292,19 @@ static luce_status render_any(const struct chat_template *t, const struct jinja 
     return st == LUCE_E_ARG ? first : st;
 }
 
+bool chat_shows_tools(const struct chat_template *t)
+{
+    return t->with_tools || jinja_mentions(t->usual, "tools");
+}
+
+bool chat_knows_reasoning(const struct chat_template *t)
+{
+    static const char *const signs[] = { "think", "reasoning", "<|channel>", "[THINK]" };
+    bool any = false;
+    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++) any = any || holds(t->usual, signs[i]);
+    return any;
+}
+
 luce_status chat_render(const struct chat_template *t, const struct chat_request *r, struct chat_prompt *out,
                         luce_error *err)
 {

@@ -27,6 +27,9 @@ const struct dialect *chat_dialect(const struct chat_template *t);
 /* The template's text, for vocab_guard_new; borrowed. */
 struct str chat_template_text(const struct chat_template *t);
 bool chat_is_fallback(const struct chat_template *t);
+/* Whether the template shows tools to the model, and whether it knows of reasoning. */
+bool chat_shows_tools(const struct chat_template *t);
+bool chat_knows_reasoning(const struct chat_template *t);
 
 struct chat_request {
     const json_t *messages;         /* array in OpenAI's chat form; reasoning as reasoning_content */

@@ -1,9 +1,12 @@
 /* cli/generate.c - see generate.h. */
 #include "cli/generate.h"
 
+#define _POSIX_C_SOURCE 200809L
+#include <dirent.h>
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/terminal.h"
 
@@ -19,15 +22,36 @@ luce_model_params model_params(const struct options *o)
         .path = o->model, .synthetic = o->synthetic, .device = o->device, .threads = (int)o->threads,
         .context = (int)o->context, .chunk = (int)o->chunk, .cache_type_k = o->cache_type_k,
         .cache_type_v = o->cache_type_v, .drafter = o->spec, .draft_path = o->draft,
-        .draft_max = (int)o->draft_max, .draft_block_size = (int)o->draft_block_size };
+        .draft_max = (int)o->draft_max, .draft_block_size = (int)o->draft_block_size, .draft_chain = !o->ddtree,
+        .draft_margin = o->ddtree_tau };
+}
+
+luce_status draft_find(const char **draft, struct buf *found, luce_error *err)
+{
+    DIR *folder = *draft ? opendir(*draft) : NULL;
+    int n = 0;
+    if (!folder) return LUCE_OK;
+    for (const struct dirent *e; (e = readdir(folder));) {
+        size_t len = strlen(e->d_name);
+        if (len < 5 || strcmp(e->d_name + len - 5, ".gguf")) continue;
+        if (n++ == 0) buf_printf(found, "%s/%s", *draft, e->d_name);
+    }
+    closedir(folder);
+    if (n != 1) return fail(err, LUCE_E_ARG, "--draft: %s holds %d GGUF files; name one of them", *draft, n);
+    if (found->failed) return fail(err, LUCE_E_NOMEM, "out of memory for a path");
+    *draft = buf_text(found);
+    return LUCE_OK;
 }
 
 luce_status model_load(luce_model **out, luce_model_params p, luce_error *err)
 {
+    struct buf found = { 0 };
+    luce_status st = draft_find(&p.draft_path, &found, err);
     p.progress = on_progress;
     p.user = "loading";
-    luce_status st = luce_model_open(out, &p, err);
+    if (!st) st = luce_model_open(out, &p, err);
     progress_show("loading", 1);
+    buf_drop(&found);
     return st;
 }
 

@@ -6,7 +6,9 @@
 
 /* What --model or --synthetic and the other options say; borrows from *o. */
 luce_model_params model_params(const struct options *o);
-/* luce_model_open with a progress bar. Ctrl-C cancels. */
+/* When *draft is a folder: the one GGUF file in it, kept in *found. LUCE_E_ARG: it holds none, or several. */
+luce_status draft_find(const char **draft, struct buf *found, luce_error *err);
+/* luce_model_open with a progress bar; the drafter's file is found so. Ctrl-C cancels. */
 luce_status model_load(luce_model **out, luce_model_params p, luce_error *err);
 /* Sampling, limits and stop strings; the prompt is the caller's. stops: room for OPTION_TEXTS_MAX + 1
  * texts that lives as long as the request. more_stop: one more, or NULL. */

@@ -279,7 +279,7 @@ luce_status inspect_run(const struct options *o, luce_error *err)
                     "for one at a time");
     if (views) return inspect_model(o, err);
     struct gguf *g = NULL;
-    luce_status st = gguf_open(&g, o->operands[0], err);
+    luce_status st = gguf_open(&g, o->model, err);
     if (st) return st;
     struct shares s;
     count_shares(g, &s);

@@ -65,7 +65,7 @@ static luce_status open_view(struct view *v, bool keep_values, int least_tokens,
     struct model *m = NULL;
     luce_status st = cache_format(o->cache_type_k, &p.k_format, err);
     if (!st) st = cache_format(o->cache_type_v, &p.v_format, err);
-    if (!st) st = gguf_open(&v->file, o->operands[0], err);
+    if (!st) st = gguf_open(&v->file, o->model, err);
     if (!st) st = model_open(&m, v->file, err);
     if (!st) st = device_open(&v->device, o->device, &dp, err);
     if (st) {
@@ -215,11 +215,11 @@ static luce_status check_only(const struct options *o, luce_error *err)
     luce_model_params p = model_params(o);
     luce_model *none;
     struct buf out = { 0 };
-    p.path = o->operands[0];
+    p.path = o->model;
     p.check_only = true;
     luce_status st = luce_model_open(&none, &p, err);
     if (!st) st = check_vocabulary(p.path, err);
-    buf_printf(&out, "%s: a run with these options loads it\n", o->operands[0]);
+    buf_printf(&out, "%s: a run with these options loads it\n", o->model);
     if (!st) st = output_write(&out, err);
     buf_drop(&out);
     return st;

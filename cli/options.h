@@ -30,6 +30,8 @@ struct options {
     const char *synthetic, *device, *prompt, *system, *cache_type_k, *cache_type_v;
     const char *spec, *draft;       /* a drafter's name and file, or NULL */
     int64_t draft_max, draft_block_size;
+    bool ddtree;
+    double ddtree_tau;
     double draft_right;
     const char *prompts;            /* folder of bench --spec, or NULL */
     /* train-drafter */
@@ -55,7 +57,8 @@ struct options {
     int64_t port, default_max_tokens, max_concurrency, queue, max_body_mib, keep_alive;
     int64_t kv_pool_tokens, prefix_cache_mib, admission_coalesce_ms;
     int64_t think_max_tokens, hard_limit_reply_budget, effort[5];
-    bool no_cors, list_devices, paged_attention;
+    int64_t prefix_cache_slots;
+    bool no_cors, list_devices, paged_attention, agent_turn_cache;
     const char *config;
     struct buf texts;               /* owned: what a configuration file and LUCE_ARGS said */
     size_t n_words;
@@ -66,16 +69,16 @@ struct options {
 
 /* The commands: id, name in C, word of the command line, operands, least and most of them, summary. The function is
  * NAME_run, in cli/NAME.c. */
-#define COMMANDS(X)                                                                                                  \
-    X(SERVE, serve, "serve", "[MODEL]", 0, 1, "answer requests over HTTP: the APIs of OpenAI and Anthropic")         \
-    X(RUN, run, "run", "", 0, 0, "continue a prompt, or answer it with --chat")                                      \
-    X(CHAT, chat, "chat", "", 0, 0, "talk with a model in the terminal")                                             \
-    X(BENCH, bench, "bench", "", 0, 0, "measure a model's speed beside the machine's limits")                        \
-    X(PERPLEXITY, perplexity, "perplexity", "", 0, 0, "measure how well a model predicts a text")                    \
-    X(TRAIN_DRAFTER, train_drafter, "train-drafter", "MODEL", 1, 1, "train a drafter for a model, with PyTorch")       \
-    X(INSPECT, inspect, "inspect", "FILE", 1, 1, "print what a model file holds")                                    \
-    X(TOKENIZE, tokenize, "tokenize", "[TEXT]", 0, 1, "turn text into token ids, or ids into text")                  \
-    X(DEVICES, devices, "devices", "", 0, 0, "list what models can run on here")                                     \
+#define COMMANDS(X)                                                                                                   \
+    X(SERVE, serve, "serve", "[MODEL]", 0, 1, "answer requests over HTTP: the APIs of OpenAI and Anthropic")          \
+    X(RUN, run, "run", "[MODEL]", 0, 1, "continue a prompt, or answer it with --chat")                                \
+    X(CHAT, chat, "chat", "[MODEL]", 0, 1, "talk with a model in the terminal")                                       \
+    X(BENCH, bench, "bench", "[MODEL]", 0, 1, "measure a model's speed beside the machine's limits")                  \
+    X(PERPLEXITY, perplexity, "perplexity", "[MODEL]", 0, 1, "measure how well a model predicts a text")              \
+    X(TRAIN_DRAFTER, train_drafter, "train-drafter", "[MODEL]", 0, 1, "train a drafter for a model, with PyTorch")    \
+    X(INSPECT, inspect, "inspect", "[MODEL]", 0, 1, "print what a model file holds")                                  \
+    X(TOKENIZE, tokenize, "tokenize", "[TEXT]", 0, 1, "turn text into token ids, or ids into text")                   \
+    X(DEVICES, devices, "devices", "", 0, 0, "list what models can run on here")                                      \
     X(DOCTOR, doctor, "doctor", "[OP]", 0, 1, "check a device's kernels against their definitions")
 
 enum command_id {

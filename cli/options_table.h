@@ -27,7 +27,7 @@ struct option {
     const char *help;
 };
 
-enum { NAME_MAX_BYTES = 64 };
+enum { NAME_MAX_BYTES = 64, OPTIONS_MOST = 128 };
 extern const struct option options_table[];
 extern const int options_count;
 

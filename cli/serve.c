@@ -15,8 +15,6 @@ luce_status serve_run(const struct options *o, luce_error *err)
                 "headers, then build again");
 }
 #else
-#include <dirent.h>
-
 #include "chat/chat.h"
 #include "server/server.h"
 
@@ -30,8 +28,9 @@ static enum chat_thinking thinking_of(const char *word)
     return !strcmp(word, "on") ? THINKING_ON : !strcmp(word, "off") ? THINKING_OFF : THINKING_DEFAULT;
 }
 
-static luce_prefix_reuse reuse_of(const char *word)
+static luce_prefix_reuse reuse_of(const struct options *o)
 {
+    const char *word = o->prefix_cache_slots ? o->prefix_reuse : "off";
     return !strcmp(word, "off") ? LUCE_REUSE_OFF : !strcmp(word, "fast") ? LUCE_REUSE_FAST : LUCE_REUSE_EXACT;
 }
 
@@ -51,12 +50,13 @@ static struct server_params params_of(const struct options *o)
                   .keep_alive_ms = (int)o->keep_alive * 1000 } };
 }
 
-static luce_status check(const struct options *o, const char *path, luce_error *err)
+static luce_status check(const struct options *o, luce_error *err)
 {
-    if (!path) return fail(err, LUCE_E_ARG, "no model; usage: luce serve [options] MODEL");
-    if (o->model && o->n_operands) return fail(err, LUCE_E_ARG, "two models: --model %s and %s", o->model,
-        o->operands[0]);
+    if (!o->model) return fail(err, LUCE_E_ARG, "no model; usage: luce serve [options] MODEL");
     if (!o->paged_attention) return fail(err, LUCE_E_ARG, "--paged-attention=no: the cache is always in pages");
+    if (!o->agent_turn_cache)
+        return fail(err, LUCE_E_ARG, "--agent-turn-cache=no: answers stay in the cache; --prefix-reuse off forgets "
+                    "them");
     if (!o->tls_cert != !o->tls_key) return fail(err, LUCE_E_ARG, "--tls-cert and --tls-key belong together");
     for (int i = 0; i < o->api_key.n; i++)
         if (!*o->api_key.at[i]) return fail(err, LUCE_E_ARG, "--api-key: it is empty");
@@ -79,25 +79,6 @@ static luce_status serve_until_signal(struct server *s, const struct options *o,
     return LUCE_OK;
 }
 
-/* --draft none or off: no drafter's file. A folder: the one GGUF file in it, kept in *found. */
-static luce_status find_draft(const char **draft, struct buf *found, luce_error *err)
-{
-    if (*draft && (!strcmp(*draft, "none") || !strcmp(*draft, "off"))) *draft = NULL;
-    DIR *folder = *draft ? opendir(*draft) : NULL;
-    int n = 0;
-    if (!folder) return LUCE_OK;
-    for (const struct dirent *e; (e = readdir(folder));) {
-        size_t len = strlen(e->d_name);
-        if (len < 5 || strcmp(e->d_name + len - 5, ".gguf")) continue;
-        if (n++ == 0) buf_printf(found, "%s/%s", *draft, e->d_name);
-    }
-    closedir(folder);
-    if (n != 1) return fail(err, LUCE_E_ARG, "--draft: %s holds %d GGUF files; name one of them", *draft, n);
-    if (found->failed) return fail(err, LUCE_E_NOMEM, "out of memory for a path");
-    *draft = buf_text(found);
-    return LUCE_OK;
-}
-
 static luce_status serve_model(const struct options *o, luce_error *err)
 {
     struct server *s = NULL;
@@ -106,7 +87,7 @@ static luce_status serve_model(const struct options *o, luce_error *err)
     p.sequences = (int)o->max_concurrency;
     p.text = true;
     p.cache_positions = o->kv_pool_tokens;
-    p.prefix_reuse = reuse_of(o->prefix_reuse);
+    p.prefix_reuse = reuse_of(o);
     p.prefix_cache_bytes = o->prefix_cache_mib << 20;
     struct server_params params = params_of(o);
     interrupt_catch();                  /* the first signal drains; the second one has its usual effect */
@@ -123,9 +104,8 @@ luce_status serve_run(const struct options *o, luce_error *err)
     struct options mine = *o;
     struct buf found = { 0 };
     if (o->list_devices) return devices_run(o, err);
-    if (!mine.model && o->n_operands) mine.model = o->operands[0];
-    luce_status st = check(o, mine.model, err);
-    if (!st) st = find_draft(&mine.draft, &found, err);
+    luce_status st = check(o, err);
+    if (!st) st = draft_find(&mine.draft, &found, err);
     if (!st) st = serve_model(&mine, err);
     buf_drop(&found);
     return st;

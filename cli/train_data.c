@@ -126,7 +126,7 @@ static luce_status answer_all(struct data *d, luce_error *err)
 static luce_status make_texts(struct data *d, const char *prompts, luce_error *err)
 {
     luce_model_params p = model_params(d->o);
-    p.path = d->o->operands[0];
+    p.path = d->o->model;
     p.text = true;
     p.context = d->context;
     p.sequences = STEP_SEQS;
@@ -349,7 +349,7 @@ static luce_status write_features(struct data *d, uint64_t tokens, luce_error *e
 static luce_status open_file(struct data *d, luce_error *err)
 {
     int answer = d->o->max_tokens ? (int)d->o->max_tokens : ANSWER_TOKENS;
-    luce_status st = gguf_open(&d->file, d->o->operands[0], err);
+    luce_status st = gguf_open(&d->file, d->o->model, err);
     if (!st) st = vocab_from_gguf(&d->vocab, d->file, err);
     if (!st) st = model_open(&d->m, d->file, err);
     if (st) return st;

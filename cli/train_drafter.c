@@ -85,7 +85,6 @@ static luce_status train(struct job *j, luce_error *err)
 static luce_status report(const struct job *j, luce_error *err)
 {
     struct options o = *j->o;
-    o.model = o.operands[0];
     o.draft = buf_text(&j->drafter);
     o.spec = NULL;
     o.prompts = o.held_out;
@@ -106,7 +105,7 @@ static luce_status stages(struct job *j, luce_error *err)
     if (!st) st = train(j, err);
     if (!st) st = gguf_to_q8_0(buf_text(&j->f32), buf_text(&j->drafter), err);
     if (!st) st = report(j, err);
-    if (!st) fprintf(stderr, "the drafter is %s: luce run -m %s --draft %s\n", buf_text(&j->drafter), o->operands[0],
+    if (!st) fprintf(stderr, "the drafter is %s: luce run -m %s --draft %s\n", buf_text(&j->drafter), o->model,
                      buf_text(&j->drafter));
     return st;
 }

@@ -73,7 +73,8 @@ static luce_status open_all(luce_model *m, const luce_model_params *p, luce_erro
         return st;
     }
     struct speculate_params spec = { .name = p->drafter, .path = p->draft_path, .most = p->draft_max,
-                                     .block = p->draft_block_size };
+                                     .block = p->draft_block_size, .chain = p->draft_chain,
+                                     .margin = p->draft_margin };
     if ((st = speculator_prepare(&spec, model, m->vocab, &load.record, err))) {
         model_close(model);
         return st;

@@ -65,6 +65,9 @@ typedef struct {
     const char *draft_path;     /* the drafter's file, for those that need one */
     int draft_max;              /* most guessed tokens of a step, 1 to 63; 0: the drafter's own */
     int draft_block_size;       /* positions of a guessed block: it reaches one less ahead; 0: likewise */
+    bool draft_chain;           /* no branches, also from drafters that guess trees */
+    double draft_margin;        /* of trees: paths less likely than e^-margin times the likeliest are left out; 0: none
+                                   are. LUCE_E_ARG where nothing guesses trees */
     bool text;                  /* refuse a file without a vocabulary, before its weights are read */
     bool check_only;            /* refuse what would be refused, weights that are not finite included, then
                                    close: nothing is claimed */

@@ -129,10 +129,10 @@ luce_status plan_load(const struct model *m, const struct kv_layout *kv, const s
     plan->context = p->context ? p->context : plan->context_fits ? plan->context_fits : m->c.context;
     struct cache_config c = cache_config_of(p, kv, plan->context, chunk);
     plan->cache = cache_bytes(&c);
-    if (plan->cache > for_cache || fixed > usable) return refuse(plan, &info, usable, err);
     if (plan->context > m->c.context)
-        return fail(err, LUCE_E_CONTEXT, "a context of %d positions; this model takes up to %d", plan->context,
-                    m->c.context);
+        return fail(err, LUCE_E_CONTEXT, "a context of %d positions; this model takes up to %d, and %d fit the memory",
+                    plan->context, m->c.context, plan->context_fits);
+    if (plan->cache > for_cache || fixed > usable) return refuse(plan, &info, usable, err);
     return LUCE_OK;
 }
 

@@ -115,9 +115,9 @@ static void put_settings(struct json *j, const struct server *s)
     json_close(j);
     json_key(j, "capabilities");
     json_open_object(j);
-    put_bool(j, "reasoning_supported", true);
+    put_bool(j, "reasoning_supported", s->chat && chat_knows_reasoning(s->chat));
     put_bool(j, "speculative_supported", s->info.speculates);
-    put_bool(j, "tools_supported", true);
+    put_bool(j, "tools_supported", s->chat && chat_shows_tools(s->chat));
     put_bool(j, "image_input_supported", false);
     json_close(j);
     json_key(j, "server");

@@ -9,6 +9,7 @@ struct builder {
     struct tree *tree;
     const struct ddtree_source *source;
     int most, depth;
+    float margin, least;            /* nothing less likely than this is taken (logarithms) */
     struct candidates children[NARROW_ROWS];
     int   next[NARROW_ROWS];        /* rank of the node's first child that is not in the tree */
     float log_likely[NARROW_ROWS];  /* of the path to the node */
@@ -31,17 +32,19 @@ static int take(struct builder *b, int node)
     const struct candidates *c = &b->children[node];
     int rank = b->next[node];
     if (rank >= c->n || b->tree->n > b->most) return -1;
-    b->next[node]++;
     float log_likely = b->log_likely[node] + c->log_likely[rank];
+    if (b->tree->n == 1 && b->margin > 0) b->least = log_likely - b->margin;
+    if (log_likely < b->least) return -1;
+    b->next[node]++;
     int child = tree_add(b->tree, node, c->token[rank], expf(log_likely));
     if (child >= 0) open_node(b, child, log_likely);
     return child;
 }
 
-void ddtree_build(struct tree *t, int most, int depth, const struct ddtree_source *source)
+void ddtree_build(struct tree *t, int most, int depth, double margin, const struct ddtree_source *source)
 {
     struct builder b = { .tree = t, .source = source, .most = most < NARROW_ROWS ? most : NARROW_ROWS - 1,
-                         .depth = depth };
+                         .depth = depth, .margin = (float)margin, .least = -INFINITY };
     open_node(&b, 0, 0);
     for (int node = 0; node >= 0;) node = take(&b, node);       /* the greedy chain */
     while (t->n <= b.most) {

@@ -20,7 +20,8 @@ struct ddtree_source {
 };
 
 /* Adds up to `most` nodes to the tree, which holds the root alone, none deeper than `depth`. Equally likely
- * nodes: the shallower one, then the one that was found first. */
-void ddtree_build(struct tree *t, int most, int depth, const struct ddtree_source *source);
+ * nodes: the shallower one, then the one that was found first. margin above 0: nodes whose path is less likely than
+ * e^-margin times the likeliest one are left out. */
+void ddtree_build(struct tree *t, int most, int depth, double margin, const struct ddtree_source *source);
 
 #endif

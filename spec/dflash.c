@@ -263,7 +263,8 @@ static luce_status run_blocks(struct drafter_state *s, struct draft *const *draf
     struct ddtree_source source = { .context = s, .children = children };
     for (int i = from; i < *to && !st; i++) {
         st = read_block(s, drafts[i], out[i - from], err);
-        if (!st) ddtree_build(&drafts[i]->tree, drafts[i]->most, drafts[i]->depth, &source);
+        if (!st) ddtree_build(&drafts[i]->tree, drafts[i]->most, drafts[i]->depth, drafts[i]->margin,
+                              &source);
     }
     return st;
 }
@@ -320,11 +321,13 @@ static luce_status open_second(struct drafter_state **out, const struct drafter_
 
 const struct drafter drafter_dflash = {
     .name = "dflash", .doc = "a block at once from the model's hidden states, by a network made for it (--draft FILE)",
-    .takes_file = true, .costs = GUESS_BY_PASS, .most = 22, .claims = claims_first, .prepare = prepare_first,
-    .open = open_first, .block_of = block_of, .observe = observe, .propose = propose, .close = close_dflash,
+    .takes_file = true, .trees = true, .costs = GUESS_BY_PASS, .most = 22, .prepare = prepare_first,
+    .claims = claims_first, .open = open_first, .block_of = block_of, .observe = observe, .propose = propose,
+    .close = close_dflash,
 };
 const struct drafter drafter_dflash2 = {
     .name = "dflash2", .doc = "as dflash, with convolutions and a selector of paths (--draft FILE)",
-    .takes_file = true, .costs = GUESS_BY_PASS, .most = 22, .claims = claims_second, .prepare = prepare_second,
-    .open = open_second, .block_of = block_of, .observe = observe, .propose = propose, .close = close_dflash,
+    .takes_file = true, .trees = true, .costs = GUESS_BY_PASS, .most = 22, .prepare = prepare_second,
+    .claims = claims_second, .open = open_second, .block_of = block_of, .observe = observe, .propose = propose,
+    .close = close_dflash,
 };

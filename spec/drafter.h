@@ -35,6 +35,7 @@ struct draft {
     int n_ids;
     int fixed;                      /* nodes that are wanted whether they pay or not; 0: as many as pay */
     int most, depth;                /* nodes beside the root, and how deep they may be */
+    double margin;                  /* of drafters of trees: see ddtree_build */
     int block;                      /* rows of a block, the last token included, for drafters that fill blocks */
     const struct script *script;    /* NULL unless there is one */
     struct tree tree;               /* holds the root; the drafter adds to it */
@@ -59,6 +60,7 @@ struct drafter {
     const char *name;               /* --spec NAME */
     const char *doc;                /* one line */
     bool takes_file;                /* needs --draft FILE */
+    bool trees;                     /* guesses branches as well, where there is room for more than a chain */
     bool told;                      /* guesses what it is told (struct script): tests and luce bench */
     enum guess_cost costs;
     int  most, block;               /* the usual --draft-max and --draft-block-size; block 0: the file says */

@@ -13,6 +13,8 @@ struct speculator {
     const struct drafter *drafter;
     struct drafter_state *state;
     int most, block;
+    bool chain;
+    double margin;
     struct cost cost;
     double per_unit;                /* seconds of a guess by depth, or of a pass by text; running mean, 0: none */
     struct record_of_guesses all, slot[STEP_SEQS];
@@ -38,6 +40,9 @@ static luce_status check(const struct speculate_params *p, const struct drafter 
     if (p->block < 0 || p->block == 1 || p->block > NARROW_ROWS)
         return fail(err, LUCE_E_ARG, "a draft block of %d; expected 2 to %d, or 0 for the drafter's own", p->block,
                     NARROW_ROWS);
+    if (p->margin > 0 && d->most && (!d->trees || p->chain))
+        return fail(err, LUCE_E_ARG, "a margin of trees (--ddtree-tau), and %s%s guesses chains", p->chain ? "" :
+                    "the drafter ", p->chain ? "--ddtree=no" : d->name);
     if (d->takes_file && !p->path) return fail(err, LUCE_E_ARG, "the drafter '%s' needs a file (--draft)", d->name);
     if (!d->takes_file && p->path)
         return fail(err, LUCE_E_ARG, "the drafter '%s' takes no file, and there is %s", d->name, p->path);
@@ -104,6 +109,8 @@ luce_status speculator_open(struct speculator **out, const struct speculate_para
     s->drafter = d;
     s->state = state;
     s->most = p->most ? p->most : d->most;
+    s->chain = p->chain;
+    s->margin = p->margin;
     s->block = p->block ? p->block : d->block ? d->block : d->block_of(state);
     record_init(&s->all);
     int rows = (s->most + 1) * cache_slots(runner_cache(target));
@@ -134,8 +141,10 @@ static void set_limits(struct speculator *s, struct draft *d, int n, int share)
     struct record_of_guesses *r = &s->slot[d->slot];
     if (d->depth > s->block - 1) d->depth = s->block - 1;
     d->declined = false;
+    d->margin = s->margin;
     d->most = d->fixed ? d->fixed : s->most;
     if (d->fixed && d->most > share) d->most = share;
+    if (s->chain && d->most > d->depth) d->most = d->depth;
     if (d->depth <= 0) d->most = 0;
     if (d->most <= 0 || d->fixed || !s->drafter->costs) return;
     int deep = d->depth < d->most ? d->depth : d->most;

@@ -13,6 +13,8 @@ struct speculate_params {
     const char *path;               /* its file, or NULL */
     int most, block;                /* nodes of a guess; positions of a guessed block, the last token of
                                        the text included; 0: the drafter's own */
+    bool chain;                     /* no branches */
+    double margin;                  /* of trees, see ddtree_build; 0: none */
 };
 /* Before the target is loaded: what its tape must yield for the drafter goes into *record. LUCE_E_ARG and errors
  * of reading the file as speculator_open. */

@@ -105,12 +105,13 @@ TEST(cli_refuses_wrong_usage_with_one_line_and_code_2)
         { { NULL }, "no command" },
         { { "frobnicate" }, "no command 'frobnicate'" },
         { { "--frobnicate" }, "no command '--frobnicate'" },
-        { { "inspect" }, "something is missing; usage: luce inspect [options] FILE" },
+        { { "inspect" }, "something is missing; usage: luce inspect [options] MODEL" },
         { { "inspect", "a", "b" }, "'b' is too much" },
         { { "inspect", "--jsn", "a" }, "no option '--jsn'; 'luce inspect --help' lists them" },
         { { "inspect", "--jsn=yes", "a" }, "no option '--jsn'" },
         { { "inspect", "-z", "a" }, "no option '-z'" },
-        { { "inspect", "--model", "x", "a" }, "no option '--model'" },      /* another command's */
+        { { "inspect", "--chat", "a" }, "no option '--chat'" },      /* another command's */
+        { { "inspect", "--model", "x", "a" }, "two models: --model x and a" },
         { { "inspect", "--json=maybe", "a" }, "--json: 'maybe' is not yes or no" },
         { { "inspect", "a", "--values" }, "--values: the value is missing; expected N" },
         { { "inspect", "--values=", "a" }, "--values: the value is empty; expected N" },

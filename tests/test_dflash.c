@@ -337,7 +337,7 @@ TEST(ddtree_takes_the_likeliest_paths_after_the_chain)
         struct tree t;
         int most = 4 + (int)(test_random() % 30);
         tree_init(&t, 1);
-        ddtree_build(&t, most, 4, &(struct ddtree_source){ &m, marginal });
+        ddtree_build(&t, most, 4, 0, &(struct ddtree_source){ &m, marginal });
         CHECK_EQ(t.n, most + 1);
         float least = 1;
         for (int i = 1; i < t.n; i++) {
@@ -359,6 +359,16 @@ TEST(ddtree_takes_the_likeliest_paths_after_the_chain)
             if (whole && node < 0) better += p > least * 1.0001f;
         }
         CHECK_EQ(better, 0);
+        struct tree cut;            /* the same without what is far from the likeliest path */
+        double margin = test_uniform(0.1, 4);
+        float floor = t.likely[1] * expf((float)-margin);
+        tree_init(&cut, 1);
+        ddtree_build(&cut, NARROW_ROWS, 4, margin, &(struct ddtree_source){ &m, marginal });
+        for (int i = 1; i < cut.n; i++) CHECK(cut.likely[i] > floor * 0.9999f, "node %d of margin %g", i, margin);
+        for (int i = 1, at = 0; i < t.n; i++) {
+            for (at = 1; at < cut.n && cut.likely[at] != t.likely[i]; at++) continue;
+            CHECK(at < cut.n || t.likely[i] < floor * 1.0001f || cut.n == NARROW_ROWS, "a likely node is missing");
+        }
     }
 }
 
