@@ -5,10 +5,10 @@
  *
  * SCRIPTS.json: {"context": N, "sequences": N, "queue": N, "keys": [...], "keep_alive_ms": N, "template": "...",
  *   "scripts": {NAME: {"pieces": [HEX, ...], "pace_ms": N, "prefill_us": N, "nan_at": N, "flat": true,
- *   "endless": true, "right": X}}, "drafter": NAME, "words": ["...", ...]}
+ *   "endless": true, "lose": true, "right": X}}, "drafter": NAME, "words": ["...", ...]}
  * A request whose prompt holds [[NAME]] gets one piece per token, then the end. pace_ms: sleep before each
  * token; prefill_us: before each row of a prompt; flat: all tokens are equally likely; endless: the last
- * piece comes again and again; right: of each guess of the drafter "scripted" so many tokens are right.
+ * piece comes again and again; lose: the device fails after the pieces; right: of each guess of the drafter "scripted" so many tokens are right.
  * words: have a token each, so that long prompts are cheap. */
 #define _GNU_SOURCE
 #include <jansson.h>
@@ -30,7 +30,7 @@ enum { EMBD = 64, FF = 64, SCRIPTS = 4096 };
 struct play {
     int32_t name, *token;
     int n, pace_ms, prefill_us, nan_at;
-    bool flat, endless;
+    bool flat, endless, lose;
     double right;
 };
 
@@ -41,6 +41,14 @@ static struct play scripts[SCRIPTS];
 static int n_scripts;
 static int32_t end_id;
 static struct luce_model *the_model;
+static bool lost;                   /* steps of the device fail */
+static const struct device_fns *the_fns;
+
+static luce_status run_or_fail(struct device *d, struct program *p, const struct step *s, trace_fn trace, void *user,
+                               luce_error *err)
+{
+    return lost ? fail(err, LUCE_E_DEVICE, "the device fell off") : the_fns->run(d, p, s, trace, user, err);
+}
 
 static void nap_us(long us)
 {
@@ -91,6 +99,7 @@ static bool write_logits(void *context, const struct request *r, float *logits)
     for (int i = 0; i < vocab; i++) logits[i] = -20;
     if (s->endless && at >= s->n) at = s->n - 1;
     logits[at < s->n ? s->token[at] : end_id] = 20;
+    lost = lost || (s->lose && at + 1 >= s->n);
     if (s->nan_at && at == s->nan_at)
         for (int i = 0; i < vocab; i++) logits[i] = NAN;
     return true;
@@ -136,6 +145,7 @@ static void add_scripts(struct toy *toy, json_t *all)
         *s = (struct play){ .pace_ms = (int)number(one, "pace_ms", 0), .prefill_us = (int)number(one, "prefill_us", 0),
                               .nan_at = (int)number(one, "nan_at", 0), .flat = json_is_true(json_object_get(one, "flat")),
                               .endless = json_is_true(json_object_get(one, "endless")),
+                              .lose = json_is_true(json_object_get(one, "lose")),
                               .right = json_number_value(json_object_get(one, "right")) };
         s->token = calloc(json_array_size(pieces) + 1, sizeof *s->token);
         json_array_foreach(pieces, i, piece) s->token[s->n++] = piece_id(toy, json_string_value(piece));
@@ -224,6 +234,11 @@ static luce_status serve(const char *path, const json_t *all, luce_error *err)
     vocab = luce_model_describe(the_model).vocabulary;
     struct step_hook hook = { .context = &vocab, .step = before_step, .logits = write_logits };
     the_model->scheduler.hook = &hook;
+    the_fns = the_model->device->fns;
+    static struct device_fns fns;
+    fns = *the_fns;
+    fns.run = run_or_fail;
+    the_model->device->fns = &fns;
     if ((st = server_open(&s, the_model, &p, err))) return st;
     printf("%d\n", server_port(s));
     fflush(stdout);

@@ -67,6 +67,7 @@ class Api(unittest.TestCase):
         self.everywhere("story", check)
 
     def test_caps_end_with_length_and_exactly_so_many_tokens(self):
+        """A03"""
         def check(a, _):
             self.assertEqual((a.text, a.finish, a.usage), ("".join(STORY[:5]), "length", 5))
         self.everywhere("story", check, max_tokens=5)
@@ -75,22 +76,26 @@ class Api(unittest.TestCase):
             self.assertEqual((r["usage"]["completion_tokens"], r["choices"][0]["finish_reason"]), (5, "length"))
 
     def test_without_a_cap_the_context_is_the_cap(self):
+        """A08"""
         def check(a, _):
             self.assertEqual((a.finish, set(a.text)), ("length", {"a"}))
         for name in ("chat", "responses", "completions"):
             check(APIS[name](self.server, "[[endless]]", False), None)
 
     def test_characters_are_never_sent_in_halves(self):
+        """S01"""
         def check(a, _):
             self.assertEqual(a.text, "😊щ ok€")
             self.assertFalse(any("\ufffd" in d for d in a.deltas))
         self.everywhere("emoji", check)
 
     def test_what_is_not_utf8_is_replaced(self):
+        """T07 (its bytes; tests/fuzz/fuzz_dialect.c has any)"""
         self.everywhere("half", lambda a, _: self.assertEqual(a.text, "ab\ufffd"))
         self.everywhere("broken", lambda a, _: self.assertEqual(a.text, "Belgium.\ufffd rest"))
 
     def test_stop_strings_that_span_tokens(self):
+        """S03, S05"""
         def check(a, _):
             self.assertEqual((a.text, a.finish), ("ABC", "stop"))
         self.everywhere("span", check, stop=["DEFGHIJ"])
@@ -98,17 +103,20 @@ class Api(unittest.TestCase):
         self.everywhere("angle", lambda a, _: self.assertEqual(a.text, "<unk"), stop=["><"])
 
     def test_stop_strings_in_random_texts(self):
+        """S05"""
         for script, stops, want in ROUNDS:
             for name in ("chat", "messages"):
                 a = APIS[name](self.server, f"[[{script}]]", True, stop=stops)
                 self.assertEqual(a.text, want, (script, stops))
 
     def test_messages_name_the_stop_string(self):
+        """A27"""
         for stream in (False, True):
             a = APIS["messages"](self.server, "[[hash]]", stream, stop=["zzz", "###"])
             self.assertEqual((a.text, a.stop), ("a", "###"))
 
     def test_usage_comes_only_when_asked_for(self):
+        """A05"""
         body = {"messages": [{"role": "user", "content": "[[story]]"}]}
         plain = self.server.events("/v1/chat/completions", body)
         self.assertFalse(any(e != "[DONE]" and e.get("usage") for _, e in plain))
@@ -117,6 +125,7 @@ class Api(unittest.TestCase):
         self.assertEqual(sum(1 for _, e in asked if e != "[DONE]" and e.get("usage")), 1)
 
     def test_a_prompt_that_is_too_long_is_400_before_any_event(self):
+        """A06"""
         text = "x" * 600
         for stream in (False, True):
             e = self.server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], "stream": stream}, 400)
@@ -130,6 +139,7 @@ class Api(unittest.TestCase):
             self.assertRegex(e["error"]["message"], r"prompt is too long: \d+ tokens > \d+ maximum")
 
     def test_logprobs_are_the_same_in_both_modes_and_cover_the_text(self):
+        """A11"""
         body = {"messages": [{"role": "user", "content": "[[story]]"}], "logprobs": True, "top_logprobs": 3, "max_tokens": 8}
         whole = self.server.post("/v1/chat/completions", body)["choices"][0]
         entries = whole["logprobs"]["content"]
@@ -143,6 +153,7 @@ class Api(unittest.TestCase):
         self.assertEqual("".join(old["tokens"]), whole["message"]["content"])
 
     def test_several_choices(self):
+        """A13"""
         def one():
             r = self.server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "[[story]]"}], "n": 3, "max_tokens": 4})
             self.assertEqual([c["index"] for c in r["choices"]], [0, 1, 2])
@@ -153,6 +164,7 @@ class Api(unittest.TestCase):
         self.server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "n": 129}, 400)
 
     def test_seeds(self):
+        """A35"""
         def ask(**fields):
             return json.dumps(APIS["chat"](self.server, "[[flat]]", False, temperature=1, max_tokens=12, logprobs=True, **fields).text)
         self.assertGreater(len({ask() for _ in range(3)}), 1)
@@ -164,6 +176,7 @@ class Api(unittest.TestCase):
         self.assertEqual(self.server.post("/v1/chat/completions", body)["choices"][0]["message"]["content"], "AAA")
 
     def test_bad_logits_end_the_request_with_an_error(self):
+        """K16"""
         e = self.server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "[[nan]]"}]}, 500)
         self.assertIn("not finite", e["error"]["message"])
         for name in ("chat", "messages", "responses"):
@@ -177,6 +190,7 @@ class Api(unittest.TestCase):
         self.assertEqual(r["content"], [{"type": "text", "text": ""}])
 
     def test_count_tokens_equals_usage(self):
+        """A26"""
         body = {"max_tokens": 5, "system": "be brief", "messages": [{"role": "user", "content": "[[story]] héllo"}]}
         n = self.server.post("/v1/messages/count_tokens?beta=true", body)["input_tokens"]
         u = self.server.post("/v1/messages?beta=true", body)["usage"]
@@ -192,6 +206,7 @@ class Api(unittest.TestCase):
         self.server.post("/v1/responses", {"input": "x", "previous_response_id": kept["id"]}, 400)
 
     def test_odd_requests_work(self):
+        """A01, M07"""
         tools = [{"type": "web_search"}, {"type": "function", "name": "f", "parameters": {"type": "object"}},
                  {"type": "namespace", "name": "n", "tools": []}, {"type": "custom", "name": "c"}]
         self.server.post("/v1/responses", {"input": "[[story]]", "tools": tools, "store": True, "include": [], "service_tier": "auto",
@@ -214,6 +229,7 @@ class Api(unittest.TestCase):
                                          {"type": "text", "text": "go on", "cache_control": {"type": "ephemeral"}}]}]})
 
     def test_no_tools_and_an_empty_list_give_the_same_prompt(self):
+        """M05, A30"""
         body = {"messages": [{"role": "user", "content": "[[story]]"}]}
         ids = [self.server.post("/apply-template", dict(body, **more))["tokens"] for more in ({}, {"tools": []})]
         self.assertEqual(ids[0], ids[1])
@@ -222,6 +238,7 @@ class Api(unittest.TestCase):
         self.assertNotIn(b'"tool_calls":[]', events)
 
     def test_billing_lines_do_not_reach_the_prompt(self):
+        """K07"""
         counts = set()
         for mark in ("abc", "abcdefgh"):
             system = [{"type": "text", "text": f"x-anthropic-billing-header: cch={mark};"}, {"type": "text", "text": "real"}]
@@ -251,6 +268,7 @@ class Api(unittest.TestCase):
                 self.assertIn(says, json.loads(text)["error"]["message"])
 
     def test_deep_json_is_refused_and_shallow_is_not(self):
+        """A21"""
         for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages"):
             for field in ("unknown", "tools", "response_format"):
                 body = ('{"' + field + '":' + "[" * 10000 + "]" * 10000 + "}").encode()

@@ -83,12 +83,15 @@ class Chat(unittest.TestCase):
                         self.assertEqual((a.text.strip(), a.reasoning.strip(), found, a.finish), (text, reasoning, calls, finish))
 
     def test_json_in_tags(self):
+        """S11, L01, L12"""
         self.run_all(HERMES, OF_HERMES)
 
     def test_tags_for_each_parameter_after_prefilled_reasoning(self):
+        """S08, L01, L02, L07, L12"""
         self.run_all(XML, OF_XML)
 
     def test_a_cap_inside_reasoning_or_a_call(self):
+        """S09, L05"""
         raw = "plan</think>\n\n" + xml("f", n=3)
         scripts = {"all": {"pieces": pieces(*[c for c in raw])}}
         with Server(scripts, context=2048, template=XML) as server:

@@ -35,6 +35,7 @@ class Completions(unittest.TestCase):
         self.server.post("/v1/completions", {"prompt": [65] * 257, "echo": True, "max_tokens": 0}, 400)
 
     def test_logprobs_of_prompt_and_text(self):
+        """A11"""
         for prompt in ("hé [[story]]", "y" * 150 + "[[story]]"):
             for most in (0, 2, 9):
                 body = {"prompt": prompt, "echo": True, "logprobs": 2, "max_tokens": most}

@@ -50,6 +50,7 @@ class RealModel(unittest.TestCase):
         self.stop(p)
 
     def test_many_at_once_equal_each_alone(self):
+        """K11"""
         p, port = self.start("--max-concurrency", "6")
         alone = [self.ask(port, q) for q in PROMPTS]
         for k in (2, 5, 16):
@@ -146,13 +147,17 @@ class RealModel(unittest.TestCase):
         os.symlink(os.path.join(BUILD, "luce"), link)
         p = subprocess.Popen([link, MODEL, "--max-ctx", "auto", "--max-tokens", "9", "--default-max-tokens", "7", "--max-tokens", "8",
                               "--target-device", "cpu", "--paged-attention", "--port", "0", "--stream-usage", "always",
-                              "--cache-type-k", "q8_0", "--draft", "none"], stderr=subprocess.PIPE, text=True)
+                              "--cache-type-k", "q8_0", "--draft", "none", "--specla", "--ddtree", "--ddtree-budget", "22",
+                              "--agent-turn-cache", "yes", "--prefix-cache-slots", "0"], stderr=subprocess.PIPE, text=True)
         self.addCleanup(p.kill)
         port = int(re.search(r":(\d+)$", p.stderr.readline()).group(1))
         props = self.get(port, "/props")[1]
         self.assertGreater(props["default_generation_settings"]["n_ctx"], 1024)
         r = self.post(port, "/v1/completions", {"prompt": "Once upon"})
         self.assertEqual(r["usage"]["completion_tokens"], 7)
+        for _ in range(2):
+            r = self.post(port, "/v1/completions", {"prompt": "word " * 100, "max_tokens": 1})
+        self.assertEqual(r["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
         c = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         c.request("POST", "/v1/completions", json.dumps({"prompt": "Once", "max_tokens": 1, "stream": True}))
         self.assertIn(b'"usage"', c.getresponse().read())
@@ -162,6 +167,7 @@ class RealModel(unittest.TestCase):
         self.assertEqual((r.returncode, "cpu" in r.stdout), (0, True))
 
     def test_the_command_line(self):
+        """M10"""
         luce = os.path.join(BUILD, "luce")
         empty = os.path.join(BUILD, "empty.jinja")
         open(empty, "w").close()
@@ -175,6 +181,10 @@ class RealModel(unittest.TestCase):
                 (["serve", MODEL, "--tls-cert", "x"], 2, "belong together"), (["serve", MODEL, "--api-key", ""], 2, "empty"),
                 (["serve", MODEL, "-c", "512", "--host", "256.1.1.1"], 2, "--host"), (["serve", "/nothing.gguf"], 1, "nothing.gguf"),
                 (["serve", MODEL, "--unknown"], 2, "--help"), (["serve", MODEL, "--paged-attention=no"], 2, "in pages"),
+                (["serve", MODEL, "--paged-attention", "no"], 2, "in pages"), (["serve", MODEL, "--agent-turn-cache", "off"], 2, "--prefix-reuse off"),
+                (["serve", MODEL, "-c", "512", "--spec", "ngram", "--ddtree-tau", "6"], 2, "ngram guesses chains"),
+                (["serve", MODEL, "-c", "512", "--draft", MODEL, "--ddtree", "no", "--ddtree-tau", "6"], 2, "--ddtree=no guesses chains"),
+                (["serve", MODEL, "--ddtree-tau", "6"], 2, "no effect without --spec or --draft"),
                 (["serve", MODEL, "--thinking", "maybe"], 2, "template|on|off"), (["serve", MODEL, "--config", "/no.yml"], 1, "/no.yml"),
                 (["serve", MODEL, "-c", "512", "--draft", BUILD], 2, "0 GGUF files"), (["serve", MODEL, "--spec", "magic"], 2, "magic"),
                 (["serve", MODEL, "-c", "512", "--spec", "draft-model"], 2, "needs a file"),

@@ -43,6 +43,7 @@ class Soak(Base):
         return counts
 
     def test_a_crowd_leaves_nothing_behind(self):
+        """F06, K11, O01"""
         self.crowd(min(SECONDS / 3, 10))
         before = self.server.memory_kib()
         stayed, left = self.crowd(SECONDS)

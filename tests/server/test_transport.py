@@ -69,6 +69,7 @@ class Keys(Base):
     settings = {"keys": ["first", "second"], "context": 256}
 
     def test_every_route_but_health_wants_the_key(self):
+        """O06"""
         routes = [("GET", "/"), ("GET", "/v1/models"), ("POST", "/v1/chat/completions"), ("POST", "/v1/completions"),
                   ("POST", "/v1/responses"), ("POST", "/v1/messages"), ("POST", "/v1/messages/count_tokens"), ("POST", "/tokenize"),
                   ("POST", "/detokenize"), ("POST", "/apply-template"), ("GET", "/props"), ("GET", "/metrics"), ("GET", "/status/json"),
@@ -107,6 +108,7 @@ class Transport(Base):
         self.assertEqual(self.server.call("GET", "/health")[0], 200)
 
     def test_a_client_that_leaves_ends_its_request(self):
+        """O01"""
         for stream in (True, False):
             for hard in (True, False):
                 for script in ("endless", "slow", "read"):
@@ -118,6 +120,7 @@ class Transport(Base):
                         self.assertTrue(self.wait_for(lambda: self.status()["running"] == 0, 4))
 
     def test_a_half_closed_stream_goes_on(self):
+        """O01"""
         s = self.send(say("slow", max_tokens=30))
         s.shutdown(socket.SHUT_WR)
         text = b""
@@ -130,6 +133,7 @@ class Transport(Base):
         s.close()
 
     def test_one_that_waits_and_leaves_does_not_touch_those_that_run(self):
+        """O02"""
         results = []
         running = [threading.Thread(target=lambda: results.append(APIS["chat"](self.server, "[[slow]]", True, max_tokens=60)))
                    for _ in range(2)]
@@ -145,6 +149,7 @@ class Transport(Base):
         self.assertEqual([r.text for r in results], ["a" * 60] * 2)
 
     def test_streams_begin_at_once_and_are_never_silent_long(self):
+        """S12"""
         for path, body in (("/v1/chat/completions", {}), ("/v1/messages", {}), ("/v1/responses", {}), ("/v1/completions", {})):
             text = path + "[[read]]" + "x" * 200
             body = {"messages": [{"role": "user", "content": text}], "input": text, "prompt": text, "stream": True, "max_tokens": 5}
@@ -174,7 +179,7 @@ class Transport(Base):
         s.close()
 
     def test_a_short_prompt_is_not_held_up_by_a_long_one(self):
-        """Chunks of 128 rows at 5 ms a row: the short one's first token comes within three of them."""
+        """F02: chunks of 128 rows at 5 ms a row: the short one's first token comes within three of them."""
         long = self.send({"messages": [{"role": "user", "content": "[[read]]" + "x" * 6000}], "stream": True})
         self.assertTrue(self.wait_for(lambda: self.status()["running"] == 1))
         time.sleep(0.2)
@@ -184,6 +189,7 @@ class Transport(Base):
         self.leave(long)
 
     def test_health_answers_while_a_prompt_is_read(self):
+        """F01"""
         long = self.send({"messages": [{"role": "user", "content": "[[read]]" + "x" * 6000}], "stream": True})
         slowest = 0
         for _ in range(50):
@@ -195,6 +201,7 @@ class Transport(Base):
         self.leave(long)
 
     def test_texts_of_requests_at_once_do_not_mix(self):
+        """K11"""
         def one(i):
             def run():
                 rng = random.Random(i)
@@ -213,6 +220,7 @@ class Queue(Base):
     settings = {"context": 8000, "sequences": 1, "queue": 2}
 
     def test_a_full_queue_is_429_at_once(self):
+        """O04"""
         held = [self.send(say("slow", max_tokens=300)) for _ in range(3)]
         self.assertTrue(self.wait_for(lambda: self.status()["running"] + self.status()["waiting"] == 3))
         for path in ("/v1/chat/completions", "/v1/messages"):
@@ -241,6 +249,7 @@ class Gather(Base):
 
 class End(unittest.TestCase):
     def test_running_streams_get_an_error_event_and_the_process_ends(self):
+        """D06"""
         for script in ("slow", "read", None):
             with self.subTest(script=script):
                 server = Server(SCRIPTS, context=8000, sequences=1)

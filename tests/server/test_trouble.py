@@ -46,6 +46,7 @@ class Trouble(unittest.TestCase):
         return self.server.post("/apply-template", body)["tokens"]
 
     def test_words_of_clients_never_become_control_tokens(self):
+        """T05"""
         control = [self.server.post("/tokenize", {"content": t, "parse_special": True})["tokens"] for t in ("<|im_start|>", "<|im_end|>")]
         self.assertEqual([len(c) for c in control], [1, 1])
 
@@ -64,6 +65,7 @@ class Trouble(unittest.TestCase):
         self.assertGreater(forged[1], plain[1])
 
     def test_long_runs_of_anything(self):
+        """T03"""
         for run in ("Z", " ", ".", "中", "\n", "7", "😊", "A ", "'s"):
             for n in (1000, 131072):
                 body = {"messages": [{"role": "user", "content": "[[hi]]"}, {"role": "assistant", "content": "x"},
@@ -77,6 +79,7 @@ class Trouble(unittest.TestCase):
         self.alive()
 
     def test_system_messages_in_the_middle_and_twice(self):
+        """M01, M03"""
         with Server({"hi": {"pieces": pieces("hi")}}, context=2048, template=STRICT) as server:
             first = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]
             messages = first + [{"role": "system", "content": "be brief"}, {"role": "user", "content": "[[hi]]"}]
@@ -92,6 +95,7 @@ class Trouble(unittest.TestCase):
             self.assertEqual((prompt.count("<|im_start|>system"), "A\n\nB" in prompt), (1, True))
 
     def test_a_template_that_refuses_is_400_in_its_words(self):
+        """M01"""
         with Server({}, context=2048, template="{{ raise_exception('no ' + messages[0].content) }}") as server:
             for path, body in (("/v1/chat/completions", {"messages": [{"role": "user", "content": "way"}]}),
                                ("/v1/messages", {"messages": [{"role": "user", "content": "way"}]}), ("/v1/responses", {"input": "way"})):
@@ -115,10 +119,12 @@ class Trouble(unittest.TestCase):
                              server.post("/v1/messages/count_tokens", plain)["input_tokens"] + 3)
 
     def test_billing_lines_of_users_stay(self):
+        """K07"""
         line = "x-anthropic-billing-header: cch=abc;"
         self.assertIn(line, self.server.post("/apply-template", {"messages": [{"role": "user", "content": line}]})["prompt"])
 
     def test_tools_of_all_kinds(self):
+        """A01"""
         call = hermes("f", '{"input": "go"}')
         with Server({"f": {"pieces": pieces(call)}}, context=2048, template=HERMES) as server:
             function = {"type": "function", "name": "f", "parameters": {"type": "object"}}
@@ -134,6 +140,7 @@ class Trouble(unittest.TestCase):
                 {"type": "web_search_20250305", "name": "web_search"}, {"name": "f", "input_schema": {"type": "object"}}]})["stop_reason"], "tool_use")
 
     def test_a_call_cannot_be_forced_and_the_answer_says_so(self):
+        """A14"""
         for api, choices in (("chat", ["required", {"type": "function", "function": {"name": "g"}}, {"type": "function", "function": {"name": "nope"}}]),
                              ("messages", [{"type": "any"}, {"type": "tool", "name": "g"}, {"type": "tool", "name": "nope"}]),
                              ("responses", ["required", {"type": "function", "name": "g"}, {"type": "function", "name": "nope"}])):
@@ -145,6 +152,7 @@ class Trouble(unittest.TestCase):
                 self.assertIn("tool_choice", e["message"])
 
     def test_output_cannot_be_constrained_and_the_answer_says_so(self):
+        """A16, A18, A20, A23"""
         chat = {"messages": [{"role": "user", "content": "x"}]}
         schema = {"type": "object", "properties": {"x": {"$ref": "#/$defs/E"}}, "$defs": {"E": {"enum": ["A", "B"]}}}
         for path, body in (("/v1/chat/completions", dict(chat, response_format={"type": "json_object"})),
@@ -158,6 +166,7 @@ class Trouble(unittest.TestCase):
         self.alive()
 
     def test_images_are_refused_and_nothing_is_fetched(self):
+        """A32, A34"""
         lying = base64.b64encode(b"\xff\xd8\xff\xe0\xff\xff" + b"\x00" * 20).decode()
         for url in ("data:image/png;base64,AAAA", "data:image/png;base64,!!", "data:", "", "http://169.254.169.254/", "file:///etc/passwd",
                     "data:image/jpeg;base64," + lying):
@@ -170,6 +179,7 @@ class Trouble(unittest.TestCase):
         self.alive()
 
     def test_deltas_of_arguments_join_to_the_whole_ones(self):
+        """S15"""
         rng = random.Random(11)
         values = [random_json(rng) for _ in range(60)]
         scripts = {f"v{i}": {"pieces": pieces(*cut(hermes("f", json.dumps({"o": v}, ensure_ascii=i % 2 == 0)), rng))} for i, v in enumerate(values)}
@@ -180,6 +190,7 @@ class Trouble(unittest.TestCase):
                 self.assertEqual((json.loads(stream.calls[0]["arguments"]), stream.finish), ({"o": v}, "tool_calls"))
 
     def test_a_call_cut_anywhere_is_never_passed_on_as_whole(self):
+        """L05"""
         raws = {"h": (HERMES, "Look: " + hermes("f", '{"s": "ab", "o": {"a": [1]}}') + "\n" + hermes("g", "{}")),
                 "x": (XML, "p</think>\n\nLook: " + xml("f", s="ab", o='{"a": [1]}') + "\n" + xml("g", n=3))}
         for name, (template, raw) in raws.items():
@@ -196,6 +207,7 @@ class Trouble(unittest.TestCase):
                                          ["max_tokens"])
 
     def test_calls_with_text_around_them(self):
+        """L08"""
         rng = random.Random(2)
         calls = [hermes("f", '{"n": 1}'), hermes("g", '{"n": 2}'), hermes("f", '{"n": 3}')]
         raws = {"three": "Before.\n" + "\n".join(calls), "between": calls[0] + "\nBetween.\n" + calls[1], "after": calls[0] + "\nAfter."}
