@@ -109,7 +109,7 @@ TEST(perplexity_refuses_what_cannot_be_scored)
         { "--file /dev/null", 2, "needs at least 2" },
         { "--file /nowhere.txt", 1, "No such file" },
         { "--cache-type-v q9", 2, "cache type 'q9'" },
-        { "extra", 2, "'extra' is too much" },
+        { "extra", 2, "two models" },
     };
     struct buf out = { 0 };
     if (!tiny_model()) return;

@@ -303,7 +303,16 @@ TEST(run_what_does_not_fit_is_refused_with_numbers)
     CHECK_OK(runner_plan(m, &p, &plan, &err), err);
     CHECK(plan.context > 0 && plan.context == plan.context_fits, "%d", plan.context);
     CHECK(plan.weights + plan.cache + plan.scratch <= plan.free);
+    uint64_t half = plan.weights + plan.scratch + plan.cache / 2;
     p.context = 500000;
+    CHECK_EQ(runner_plan(m, &p, &plan, &err), LUCE_E_CONTEXT);
+    CHECK(strstr(err.text, "takes up to 512"), "%s", err.text);
+    d->fns->close(d);
+    p.device = d = ref_device(true, half);
+    p.context = 0;
+    CHECK_OK(runner_plan(m, &p, &plan, &err), err);
+    CHECK(plan.context > 0 && plan.context < 512, "%d", plan.context);
+    p.context = plan.context + 64;
     CHECK_EQ(runner_plan(m, &p, &plan, &err), LUCE_E_DEVMEM);
     CHECK(strstr(err.text, "weights") && strstr(err.text, "cache") && strstr(err.text, "scratch") &&
           strstr(err.text, "MiB free") && strstr(err.text, "the largest context that fits is "), "%s", err.text);
