@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "cache/inside.h"
 
+enum { DRAWN = 1 << 16 };           /* random numbers of a state, again and again */
 enum { REOPENED = 8 };              /* last tokens of a prompt, which the next turn may have otherwise */
 
 static bool recurrent(const struct cache *c)
@@ -133,10 +134,11 @@ luce_status state_fill_random(struct seq *s, uint64_t seed, luce_error *err)
 {
     struct cache *c = s->cache;
     if (!recurrent(c)) return LUCE_OK;
-    uint64_t bytes = c->config.layout->kind[KV_STATE].page_bytes;
-    float *x = mem_alloc(bytes);
+    uint64_t n = c->config.layout->kind[KV_STATE].page_bytes / sizeof(float);
+    float *x = mem_alloc(n * sizeof *x);
     if (!x) return fail(err, LUCE_E_NOMEM, "out of memory for a state");
-    for (uint64_t i = 0; i < bytes / sizeof *x; i++) x[i] = 0.1f * (float)rng_normal(seed, KV_STATE, i);
+    for (uint64_t i = 0; i < n; i++)        /* a large model's 40 million would take seconds */
+        x[i] = i < DRAWN ? 0.1f * (float)rng_normal(seed, KV_STATE, i) : x[i - DRAWN];
     luce_status st = c->config.device->fns->page_write(c->config.device, c->on_device, KV_STATE, s->slot, x, err);
     mem_free(x);
     if (!st) st = seq_checkpoint(s, err);
