@@ -44,11 +44,16 @@ void rig_close(struct rig *r)
     *r = (struct rig){ 0 };
 }
 
-luce_status rig_compile(struct rig *r, struct rig_program *p, int n_rows, bool wide, luce_error *err)
+int rig_room(const struct step *s)
+{
+    return s->head.n_rows > s->head.n_seqs ? s->head.n_rows : s->head.n_seqs;
+}
+
+luce_status rig_compile(struct rig *r, struct rig_program *p, int n, bool wide, luce_error *err)
 {
     *p = (struct rig_program){ 0 };
     int room = 1;
-    while (room < n_rows) room *= 2;
+    while (room < n) room *= 2;
     struct bucket b = { .class = wide ? STEP_WIDE : STEP_NARROW };
     b.rows[DOM_ROWS] = room;
     b.rows[DOM_OUT] = room < STEP_OUTS ? room : STEP_OUTS;

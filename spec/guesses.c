@@ -2,14 +2,45 @@
 #include "spec/guesses.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/mem.h"
 
 enum {
+    SUMS = 16,                      /* side by side */
     BRANCHES = 4,                   /* children of a node, at most */
     OTHER_SPECIALS = 64,            /* special tokens that may differ */
     OTHER_SIZE = 256,               /* ids that one vocabulary may have more (padding) */
 };
+
+/* exp(x) to 1e-5 of it, within 2^-126 to 2^126: 2^i times a series in the rest, which compilers turn to vectors. */
+static float exp_near(float x)
+{
+    const float round = 12582912.0f;    /* 1.5 * 2^23 */
+    float t = x * 1.44269504f;
+    t = t > -126.0f ? t : -126.0f;      /* NaN too */
+    t = t < 126.0f ? t : 126.0f;
+    float whole = t + round - round, f = t - whole;
+    float p = 1 + f * (0.69314718f + f * (0.24022651f + f * (0.05550411f + f * (0.00961813f + f * 0.00133336f))));
+    uint32_t bits;
+    memcpy(&bits, &p, sizeof bits);
+    bits += (uint32_t)(int32_t)whole << 23;
+    memcpy(&p, &bits, sizeof p);
+    return p;
+}
+
+/* Sum of exp(x - max). */
+static double sum_of_exp(const float *x, int n, float max)
+{
+    float part[SUMS] = { 0 };
+    double sum = 0;
+    int i = 0;
+    for (; i + SUMS <= n; i += SUMS)
+        for (int j = 0; j < SUMS; j++) part[j] += exp_near(x[i + j] - max);
+    for (; i < n; i++) part[0] += exp_near(x[i] - max);
+    for (int j = 0; j < SUMS; j++) sum += (double)part[j];
+    return sum;
+}
 
 int likeliest(const float *logits, int n_logits, const int32_t *token, const struct vocab *v, int n, int32_t *ids,
               float *log_likely)
@@ -24,9 +55,8 @@ int likeliest(const float *logits, int n_logits, const int32_t *token, const str
         ids[at] = i;
     }
     if (found == 0) return 0;
-    double sum = 0;
-    float max = logits[ids[0]];
-    for (int i = 0; i < n_logits; i++) sum += (double)expf(logits[i] - max);
+    float max = logits[ids[0]];         /* of what is allowed: others may be above */
+    double sum = sum_of_exp(logits, n_logits, max);
     for (int i = 0; i < found; i++) {
         log_likely[i] = logits[ids[i]] - max - (float)log(sum);
         if (token) ids[i] = token[ids[i]];

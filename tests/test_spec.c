@@ -1,7 +1,9 @@
 /* tests/test_spec.c - trees, the verifier's distribution, costs and the choice of the width. */
 #include <math.h>
 
+#include "base/rng.h"
 #include "run/sample.h"
+#include "spec/guesses.h"
 #include "spec/verify.h"
 #include "spec/width.h"
 #include "test.h"
@@ -251,6 +253,31 @@ TEST(width_is_wide_when_rows_are_free_and_none_when_they_cost_a_step)
     CHECK_EQ(width_depth(&dear, &r[0], 1, 15, cheap), 0);
     CHECK(width_can_pay(&c, 1, 15, half) && !width_can_pay(&c, 1, 15, whole) && !width_can_pay(&dear, 1, 15, cheap));
     CHECK(width_depth(&c, &r[0], 8, 15, cheap) < width_depth(&c, &r[0], 1, 15, cheap), "company narrows");
+}
+
+TEST(guesses_know_how_likely_they_are)
+{
+    enum { MANY = 1003, BEST = 5 };
+    float logits[MANY], likely[BEST];
+    int32_t ids[BEST];
+    uint64_t seed = test_random();
+    for (int round = 0; round < 20; round++) {
+        double sum = 0, size = round < 10 ? 3 : 60;
+        for (int i = 0; i < MANY; i++) {
+            logits[i] = (float)(size * rng_normal(seed, (uint64_t)round, (uint64_t)i));
+            sum += exp((double)logits[i]);
+        }
+        CHECK_EQ(likeliest(logits, MANY, NULL, NULL, BEST, ids, likely), BEST);
+        for (int k = 0; k < BEST; k++) {
+            int above = 0;
+            for (int i = 0; i < MANY; i++) above += logits[i] > logits[ids[k]];
+            CHECK_EQ(above, k);
+            CHECK(fabs((double)likely[k] - ((double)logits[ids[k]] - log(sum))) < 1e-4 * size, "%g", (double)likely[k]);
+        }
+    }
+    logits[7] = NAN;
+    CHECK_EQ(likeliest(logits, MANY, NULL, NULL, BEST, ids, likely), BEST);
+    for (int k = 0; k < BEST; k++) CHECK(ids[k] != 7 && isfinite(likely[k]));
 }
 
 TEST(guesses_that_do_not_pay_are_left_and_taken_up_again)
