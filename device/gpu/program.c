@@ -154,9 +154,9 @@ luce_status gpu_compile(struct device *d, struct program **out, const struct tap
 
 void gpu_program_close(struct device *d, struct program *p)
 {
-    struct gpu *g = (struct gpu *)d;
+    (void)d;
     if (!p) return;
-    if (p->graph && !g->lost) (void)GPU(GraphExecDestroy)(p->graph);
+    if (p->graph) (void)GPU(GraphExecDestroy)(p->graph);
     if (p->host) (void)GPU(FreeHost)(p->host);
     mem_free(p->launches.at);
     mem_free(p->packs);
