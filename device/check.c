@@ -174,7 +174,7 @@ static luce_status compare(struct check_walk *w, struct rig *r, struct interp *r
 {
     const struct step *s = r->env->step;
     struct rig_program p;
-    luce_status st = rig_compile(r, &p, rig_room(s), s->head.wide, err);
+    luce_status st = rig_compile(r, &p, step_room(s), s->head.wide, err);
     if (st) return st;
     if (!(st = rig_fill(r, err)) && !(st = rig_run(r, &p, s, 0, s->head.n_rows, got, err))) {
         struct shape shape = tape_shape(&r->tape, r->out);

@@ -44,11 +44,6 @@ void rig_close(struct rig *r)
     *r = (struct rig){ 0 };
 }
 
-int rig_room(const struct step *s)
-{
-    return s->head.n_rows > s->head.n_seqs ? s->head.n_rows : s->head.n_seqs;
-}
-
 luce_status rig_compile(struct rig *r, struct rig_program *p, int n, bool wide, luce_error *err)
 {
     *p = (struct rig_program){ 0 };

@@ -21,8 +21,6 @@ struct rig_program {
 /* LUCE_E_UNSUPPORTED when the device has no kernel for the case (in this format). */
 luce_status rig_open(struct rig *r, struct device *d, struct case_env *env, luce_error *err);
 void rig_close(struct rig *r);
-/* The rows or the sequences of a step, whichever are more: some sequences only commit. */
-int rig_room(const struct step *s);
 /* Compiles the tape for at least n rows and n sequences of a class. */
 luce_status rig_compile(struct rig *r, struct rig_program *p, int n, bool wide, luce_error *err);
 void rig_program_close(struct rig *r, struct rig_program *p);

@@ -134,7 +134,7 @@ static luce_status replay_seq(struct replay *p, const struct step_seq *q, luce_e
 static luce_status replay_all(struct check_walk *w, struct rig *r, struct replay *p, uint8_t *want, luce_error *err)
 {
     const struct step *s = r->env->step;
-    luce_status st = rig_compile(r, &p->all, rig_room(s), s->head.wide, err);
+    luce_status st = rig_compile(r, &p->all, step_room(s), s->head.wide, err);
     if (!st) st = rig_compile(r, &p->one, 1, false, err);
     if (!st) st = rig_fill(r, err);
     if (!st) st = rig_run(r, &p->all, s, 0, s->head.n_rows, want, err);

@@ -230,8 +230,7 @@ luce_status runner_trace(struct runner *r, trace_fn fn, void *context, luce_erro
     struct step *s = r->step;
     struct bucketed *b;
     r->last = NULL;
-    int most = s->head.n_rows > s->head.n_seqs ? s->head.n_rows : s->head.n_seqs;   /* some only commit */
-    luce_status st = bucket_for(r, (enum step_class)s->head.wide, most, &b, err);
+    luce_status st = bucket_for(r, (enum step_class)s->head.wide, step_room(s), &b, err);
     if (!st) st = run_parts(r, b->program, err);
     if (!st) st = run_edits(r, b->program, err);
     if (st) return st;

@@ -2,8 +2,8 @@
 #include "spec/guesses.h"
 
 #include <math.h>
-#include <string.h>
 
+#include "base/exp.h"
 #include "base/mem.h"
 
 enum {
@@ -13,20 +13,10 @@ enum {
     OTHER_SIZE = 256,               /* ids that one vocabulary may have more (padding) */
 };
 
-/* exp(x) to 1e-5 of it, within 2^-126 to 2^126: 2^i times a series in the rest, which compilers turn to vectors. */
-static float exp_near(float x)
+/* Of one logit; none for NaN. */
+INLINE float share_of(float x, float max)
 {
-    const float round = 12582912.0f;    /* 1.5 * 2^23 */
-    float t = x * 1.44269504f;
-    t = t > -126.0f ? t : -126.0f;      /* NaN too */
-    t = t < 126.0f ? t : 126.0f;
-    float whole = t + round - round, f = t - whole;
-    float p = 1 + f * (0.69314718f + f * (0.24022651f + f * (0.05550411f + f * (0.00961813f + f * 0.00133336f))));
-    uint32_t bits;
-    memcpy(&bits, &p, sizeof bits);
-    bits += (uint32_t)(int32_t)whole << 23;
-    memcpy(&p, &bits, sizeof p);
-    return p;
+    return exp_f32(x == x ? x - max : -INFINITY);
 }
 
 /* Sum of exp(x - max). */
@@ -36,8 +26,8 @@ static double sum_of_exp(const float *x, int n, float max)
     double sum = 0;
     int i = 0;
     for (; i + SUMS <= n; i += SUMS)
-        for (int j = 0; j < SUMS; j++) part[j] += exp_near(x[i + j] - max);
-    for (; i < n; i++) part[0] += exp_near(x[i] - max);
+        for (int j = 0; j < SUMS; j++) part[j] += share_of(x[i + j], max);
+    for (; i < n; i++) part[0] += share_of(x[i], max);
     for (int j = 0; j < SUMS; j++) sum += (double)part[j];
     return sum;
 }

@@ -86,6 +86,12 @@ _Static_assert(sizeof(struct step_ctx) == 16, "step ABI");
 _Static_assert(sizeof(struct step_edit) == 16, "step ABI");
 _Static_assert(offsetof(struct step, row) % 8 == 0, "rows hold 64-bit masks");
 
+/* The rows or the sequences of a step, whichever are more: some sequences only commit. */
+static inline int step_room(const struct step *s)
+{
+    return s->head.n_rows > s->head.n_seqs ? s->head.n_rows : s->head.n_seqs;
+}
+
 /* Bytes from the start that a step with n_rows rows uses. */
 static inline size_t step_bytes(int n_rows)
 {

@@ -2,8 +2,8 @@
 #ifndef LUCE_DEVICE_CPU_GROUP_H
 #define LUCE_DEVICE_CPU_GROUP_H
 
+#include "base/inline.h"
 #include "device/cpu/cpu.h"
-#include "device/cpu/inline.h"
 #include "device/cpu/vec.h"
 
 /* The scale of a group whose largest magnitude has the bits `top`, and what activations are multiplied by. */

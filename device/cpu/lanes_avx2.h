@@ -67,15 +67,7 @@ INLINE void v_to_f16(uint8_t *p, v16 v)
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(v.low, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
     _mm_storeu_si128((__m128i *)(p + 16), _mm256_cvtps_ph(v.high, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
-INLINE void v_transpose(v16 t[LANES])
-{
-    float at[LANES][LANES];
-    for (int i = 0; i < LANES; i++) v_store(at[i], t[i]);
-    for (int i = 0; i < LANES; i++) {
-        float row[LANES];
-        for (int j = 0; j < LANES; j++) row[j] = at[j][i];
-        t[i] = v_load(row);
-    }
-}
+
+#include "device/cpu/turn.h"
 
 #endif

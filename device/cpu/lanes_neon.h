@@ -62,16 +62,8 @@ INLINE void v_to_f16(uint8_t *p, v16 v)
 {
     for (int i = 0; i < 4; i++) vst1_u8(p + 8 * i, vreinterpret_u8_f16(vcvt_f16_f32(v.at[i])));
 }
-INLINE void v_transpose(v16 t[LANES])
-{
-    float at[LANES][LANES];
-    for (int i = 0; i < LANES; i++) v_store(at[i], t[i]);
-    for (int i = 0; i < LANES; i++) {
-        float row[LANES];
-        for (int j = 0; j < LANES; j++) row[j] = at[j][i];
-        t[i] = v_load(row);
-    }
-}
 #undef EACH_PART
+
+#include "device/cpu/turn.h"
 
 #endif

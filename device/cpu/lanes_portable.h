@@ -69,17 +69,8 @@ INLINE void v_to_f16(uint8_t *p, v16 v)
     for (int i = 0; i < LANES; i++) h[i] = f32_to_f16(v.at[i]);
     memcpy(p, h, sizeof h);
 }
-/* Lane j of vector i and lane i of vector j change places. */
-INLINE void v_transpose(v16 t[LANES])
-{
-    float at[LANES][LANES];
-    for (int i = 0; i < LANES; i++) v_store(at[i], t[i]);
-    for (int i = 0; i < LANES; i++) {
-        float row[LANES];
-        for (int j = 0; j < LANES; j++) row[j] = at[j][i];
-        t[i] = v_load(row);
-    }
-}
 #undef EACH_LANE
+
+#include "device/cpu/turn.h"
 
 #endif

@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "device/cpu/inline.h"
+#include "base/inline.h"
 #include "device/cpu/product.h"
 #include "device/cpu/strips.h"
 #include "quant/blocks.h"

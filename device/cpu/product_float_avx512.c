@@ -6,7 +6,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "device/cpu/inline.h"
+#include "base/inline.h"
 #include "device/cpu/product.h"
 
 enum { VEC = 64, TILE = 8, STEPS = 4, AHEAD = 4096 };

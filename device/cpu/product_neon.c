@@ -3,12 +3,12 @@
  * A step of 4 k of 16 rows is four vectors of 4 rows. SDOT takes signed bytes, so that codes lose their
  * offset where they are unpacked; 4 k of x are a quarter of a register, chosen by the instruction. Sums
  * start at LIFT. Groups are unpacked once for up to 4 columns. The order of sums is that of product.c. */
+#include "base/inline.h"
 #include "device/cpu/port.h"
 
 #ifdef HAVE_NEON
 #include <string.h>
 
-#include "device/cpu/inline.h"
 #include "device/cpu/product.h"
 #include "device/cpu/strips.h"
 #include "quant/blocks.h"

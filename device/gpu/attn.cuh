@@ -9,22 +9,6 @@ enum { KEYS = PAGE, LOADS = 4 };        /* keys of a tile; pieces that a thread 
 
 int launch_narrow_attn(launch *l, const attn_args *a, int rows, int n_units);
 
-/* One of the two parts, keys or values, of a head: where it begins in a page, its format. */
-struct kv_part {
-    uint64_t at;
-    uint32_t format;
-    int row_bytes, scales;
-};
-__device__ inline kv_part part_of(const kv_place &kv, int head, bool values)
-{
-    kv_part p;
-    p.at = values ? kv.v_at + head * kv.v_head : kv.k_at + head * kv.k_head;
-    p.format = values ? kv.v_format : kv.k_format;
-    p.row_bytes = values ? kv.v_row : kv.k_row;
-    p.scales = values ? kv.v_scales : kv.k_scales;
-    return p;
-}
-
 /* 8 values (dims 8 c ..) of row `at` of a block, as they are stored in any format but f16. */
 struct stored8 {
     uint4 q;
@@ -69,6 +53,25 @@ static __device__ __noinline__ uint4 decode8(uint32_t format, stored8 x, int c)
         }
     }
     return make_uint4(as_bits(h[0]), as_bits(h[1]), as_bits(h[2]), as_bits(h[3]));
+}
+
+/* Sums of products to scores, capped where the model caps them, as powers of two. */
+template <int N> __device__ inline void scale_scores(const attn_args &a, float (*s)[4])
+{
+    const float log2e = 1.4426950408889634f;
+    if (a.softcap > 0) {
+        const float in_cap = 2 * log2e * a.scale / a.softcap, out = a.softcap * log2e;
+#pragma unroll
+        for (int j = 0; j < N; j++)         /* tanh x = 1 - 2 / (e^2x + 1) */
+#pragma unroll
+            for (int e = 0; e < 4; e++) s[j][e] = out * (1.0f - __fdividef(2.0f,
+                exp2f(fminf(s[j][e] * in_cap, 60.0f)) + 1.0f));
+    } else {
+#pragma unroll
+        for (int j = 0; j < N; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) s[j][e] *= a.scale * log2e;
+    }
 }
 
 #endif

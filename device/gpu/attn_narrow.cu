@@ -271,20 +271,7 @@ __device__ inline void weigh(warp_state<DP> &w, float s[2][4], const attn_args &
         mma_f16(s[0], f, b[0], b[1]);
         mma_f16(s[1], f, b[2], b[3]);
     }
-    const float log2e = 1.4426950408889634f;
-    if (a.softcap > 0) {
-        const float in_cap = 2 * log2e * a.scale / a.softcap, out = a.softcap * log2e;
-#pragma unroll
-        for (int j = 0; j < 2; j++)         /* tanh x = 1 - 2 / (e^2x + 1) */
-#pragma unroll
-            for (int e = 0; e < 4; e++) s[j][e] = out * (1.0f - __fdividef(2.0f,
-                exp2f(fminf(s[j][e] * in_cap, 60.0f)) + 1.0f));
-    } else {
-#pragma unroll
-        for (int j = 0; j < 2; j++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) s[j][e] *= a.scale * log2e;
-    }
+    scale_scores<2>(a, s);
     if (p0 < sh.all_from || p0 + PAGE - 1 > sh.all_to) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {

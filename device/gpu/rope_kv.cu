@@ -9,37 +9,22 @@
 
 enum { HEAD_WARPS = 4, HEAD_DIM = 256, HEAD_VALUES = HEAD_DIM / WARP, LAYOUT_NONE = 0, LAYOUT_NORM = 1 };
 
-/* One of the two halves, keys or values, of a head. */
-struct half_place {
-    uint64_t at;                /* in a page */
-    uint32_t format;
-    int row, scales;
-};
-__device__ inline half_place half_of(const kv_place &kv, int head, bool values)
-{
-    half_place h;
-    h.at = values ? kv.v_at + head * kv.v_head : kv.k_at + head * kv.k_head;
-    h.format = values ? kv.v_format : kv.k_format;
-    h.row = values ? kv.v_row : kv.k_row;
-    h.scales = values ? kv.v_scales : kv.k_scales;
-    return h;
-}
 /* The head's block in the page of position `pos` of a slot; NULL without a page. */
-__device__ inline uint8_t *block_of(const kv_place &kv, const half_place &h, int slot, int pos)
+__device__ inline uint8_t *block_of(const kv_place &kv, const kv_part &h, int slot, int pos)
 {
     int at = pos / PAGE;
     int page = at < kv.max_pages ? kv.table[(int64_t)slot * kv.max_pages + at] : -1;
     return page < 0 ? nullptr : kv.pages + (uint64_t)page * kv.page_bytes + h.at;
 }
 
-__device__ inline void move_row(const kv_place &kv, const half_place &h, int slot, int bank_row, int pos, int lane)
+__device__ inline void move_row(const kv_place &kv, const kv_part &h, int slot, int bank_row, int pos, int lane)
 {
     uint8_t *to = block_of(kv, h, slot, pos);
     if (!to) return;
     const uint8_t *from = kv.pages + (uint64_t)slot * kv.page_bytes + h.at;
-    const uint4 *f = (const uint4 *)(from + (uint64_t)bank_row * h.row);
-    uint4 *t = (uint4 *)(to + (uint64_t)(pos % PAGE) * h.row);
-    if (lane < h.row / 16) t[lane] = f[lane];
+    const uint4 *f = (const uint4 *)(from + (uint64_t)bank_row * h.row_bytes);
+    uint4 *t = (uint4 *)(to + (uint64_t)(pos % PAGE) * h.row_bytes);
+    if (lane < h.row_bytes / 16) t[lane] = f[lane];
     const int n = kv.dim / 32;
     if (h.scales && lane < n) {
         ((uint16_t *)(to + h.scales))[pos % PAGE * n + lane] =
@@ -48,10 +33,10 @@ __device__ inline void move_row(const kv_place &kv, const half_place &h, int slo
 }
 
 /* Row `at` of the block gets the head's values. */
-__device__ inline void encode_row(const kv_place &kv, const half_place &h, uint8_t *block, int at,
+__device__ inline void encode_row(const kv_place &kv, const kv_part &h, uint8_t *block, int at,
                                   const float *x, int lane)
 {
-    uint8_t *to = block + (uint64_t)at * h.row;
+    uint8_t *to = block + (uint64_t)at * h.row_bytes;
     if (h.format == TYPE_F16) {
 #pragma unroll
         for (int j = 0; j < HEAD_VALUES; j++)
@@ -138,7 +123,7 @@ __device__ inline void rotate_head(float *x, const rope_kv_args &a, const float2
 }
 
 /* Bank row j moves into its page, when the step before was accepted there. */
-__device__ inline void commit_row(const kv_place &kv, const half_place &h, const step_seq &q, int j, int lane)
+__device__ inline void commit_row(const kv_place &kv, const kv_part &h, const step_seq &q, int j, int lane)
 {
 #pragma unroll 1
     for (int first = 0; first < q.n_commit; first += WARP) {
@@ -171,7 +156,7 @@ __device__ inline void finish_head(const rope_kv_args &a, float *x, const step_r
             if (lane + WARP * j < dim) a.q[((uint64_t)row * heads + unit) * dim + lane + WARP * j] = x[lane + WARP * j];
         return;
     }
-    const half_place h = half_of(a.kv, (unit - heads) % kv_heads, unit >= heads + kv_heads);
+    const kv_part h = part_of(a.kv, (unit - heads) % kv_heads, unit >= heads + kv_heads);
     const int pos = wide ? r.index : row - q.first_row;
     uint8_t *block = wide ? block_of(a.kv, h, q.slot, pos) : a.kv.pages + (uint64_t)q.slot * a.kv.page_bytes + h.at;
     if (block) encode_row(a.kv, h, block, pos % PAGE, x, lane);
@@ -187,7 +172,7 @@ __device__ inline void commit_rest(const rope_kv_args &a, int first, int stride,
             if (!s->head.wide && q.commit[j] < q.n_rows) continue;
             for (int unit = unit0; unit < units; unit += (int)gridDim.x * HEAD_WARPS) {
                 if (unit < a.heads) continue;
-                const half_place h = half_of(a.kv, (unit - a.heads) % a.kv.kv_heads, unit >= a.heads + a.kv.kv_heads);
+                const kv_part h = part_of(a.kv, (unit - a.heads) % a.kv.kv_heads, unit >= a.heads + a.kv.kv_heads);
                 move_row(a.kv, h, q.slot, q.commit[j], q.past - q.n_commit + j, lane);
             }
         }
@@ -219,7 +204,7 @@ __global__ void __launch_bounds__(HEAD_WARPS * WARP) rope_kv_kernel(rope_kv_args
     }
     for (int unit = first; unit < units && !wide; unit += stride)
         if (unit >= heads)
-            commit_row(a.kv, half_of(a.kv, (unit - heads) % kv_heads, unit >= heads + kv_heads), q,
+            commit_row(a.kv, part_of(a.kv, (unit - heads) % kv_heads, unit >= heads + kv_heads), q,
                        row - q.first_row, lane);
     __syncthreads();
     bool waited = false;

@@ -89,6 +89,22 @@ __device__ inline void form_put4(const form &f, int n, int k, float4 v)
     *(__half2 *)at = __halves2half2(clamped_half(v.x * f.scale), clamped_half(v.y * f.scale));
     *(__half2 *)(at + (f.nt ? 16 : 4)) = __halves2half2(clamped_half(v.z * f.scale), clamped_half(v.w * f.scale));
 }
+/* One of the two parts, keys or values, of a head: where it begins in a page, its format. */
+struct kv_part {
+    uint64_t at;
+    uint32_t format;
+    int row_bytes, scales;
+};
+__device__ inline kv_part part_of(const kv_place &kv, int head, bool values)
+{
+    kv_part p;
+    p.at = values ? kv.v_at + head * kv.v_head : kv.k_at + head * kv.k_head;
+    p.format = values ? kv.v_format : kv.k_format;
+    p.row_bytes = values ? kv.v_row : kv.k_row;
+    p.scales = values ? kv.v_scales : kv.k_scales;
+    return p;
+}
+
 /* a / b for 0 <= a < 2^21 and b > 0: the half keeps the quotient off whole numbers by more than its error. */
 __device__ inline int quotient(int a, int b)
 {
