@@ -1,7 +1,7 @@
 /* cli/bench.c - luce bench: how fast a model runs here, and what the machine would allow.
- * Decode and steps start behind a cache of random pages, so that a depth costs no prefill. Rates of the
- * device are measured between the tests, by the same threads, and the best of them is the limit; a
- * result above it shows that the probe is wrong, and is an error. docs/bench.md says what counts. */
+ * Decode and steps start behind a cache of random pages, so that a depth costs no prefill. A test is rounds of a
+ * measurement of the device's rates and of samples right after it, by the same threads. A result above the limit
+ * shows that the probe is wrong, and is an error. docs/bench.md says what counts. */
 #include "cli/bench.h"
 
 #include <math.h>
@@ -14,21 +14,6 @@
 #include "model/vocab_gguf.h"
 #include "quant/quant.h"
 
-/* Rates vary with the neighbours; the best that is seen is what the machine can do. What a step reads is
- * read again by the next one, at the rate of the caches where they hold it. */
-luce_status bench_measure(struct bench *b, double step_bytes, luce_error *err)
-{
-    struct device_limits l = { .block = (uint64_t)step_bytes };
-    luce_status st = b->device->fns->measure(b->device, &l, err);
-    if (st) return st;
-    struct device_limits *best = &b->limits;
-    best->read_bytes_per_s = fmax(best->read_bytes_per_s, l.read_bytes_per_s);
-    best->int8_ops_per_s = fmax(best->int8_ops_per_s, l.int8_ops_per_s);
-    best->bf16_ops_per_s = fmax(best->bf16_ops_per_s, l.bf16_ops_per_s);
-    best->f32_ops_per_s = fmax(best->f32_ops_per_s, l.f32_ops_per_s);
-    return LUCE_OK;
-}
-
 static const char *const test_names[] = { "load", "decode", "batch", "step", "prefill" };
 
 bool bench_selected(const struct options *o, const char *name)
@@ -36,49 +21,6 @@ bool bench_selected(const struct options *o, const char *name)
     bool found = o->only.n == 0 && strcmp(name, "batch") != 0;
     for (int i = 0; i < o->only.n; i++) found = found || !strcmp(o->only.at[i], name);
     return found;
-}
-
-/* The rate that products of this format can reach. */
-static double rate_of(const struct device_limits *l, uint32_t type)
-{
-    double best = l->f32_ops_per_s;
-    if (type == Q_F32) return best;
-    best = fmax(best, l->bf16_ops_per_s);
-    return type == Q_F16 || type == Q_BF16 ? best : fmax(best, l->int8_ops_per_s);
-}
-
-static void set_shares(struct bench *b)
-{
-    const struct model *m = runner_model(b->runner);
-    double time = 0, count = 0;
-    for (int i = 0; i < m->n_weights; i++) {
-        const struct weight *w = &m->weights[i];
-        double n = (double)w->dim[0] * (double)w->dim[1] * (double)w->dim[2];
-        time += n / rate_of(&b->limits, w->type);
-        count += n;
-    }
-    b->ops_rate = count / time;
-    for (int i = 0; i < b->n_results; i++) {
-        struct bench_result *r = &b->result[i];
-        double least = fmax(r->bytes / b->limits.read_bytes_per_s, r->ops / b->ops_rate);
-        r->limit_share = least / r->seconds;
-    }
-}
-
-/* Neighbours may have disturbed every probe: a rate that is below a result is looked for some more times. */
-static luce_status measure_again(struct bench *b, luce_error *err)
-{
-    luce_status st = LUCE_OK;
-    for (int round = 0; round < 20 && !st; round++) {
-        const struct bench_result *over = NULL;
-        set_shares(b);
-        for (int i = 0; i < b->n_results; i++)
-            if (b->result[i].limit_share > 1) over = &b->result[i];
-        if (!over) break;
-        st = bench_measure(b, over->step_bytes, err);
-    }
-    set_shares(b);
-    return st;
 }
 
 static luce_status check_shares(const struct bench *b, luce_error *err)
@@ -181,7 +123,6 @@ luce_status bench_run(const struct options *o, luce_error *err)
     interrupt_catch();
     luce_status st = open_bench(&b, err);
     if (!st) st = bench_tests_run(&b, err);
-    if (!st) st = measure_again(&b, err);
     if (!st) {
         if (o->json) bench_print_json(&b, &out);
         else bench_print_text(&b, &out);

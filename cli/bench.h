@@ -12,11 +12,11 @@ enum { BENCH_RESULTS_MAX = 1 + OPTION_INTS_MAX * 16 };
 struct bench_result {
     const char *test;           /* "load", "decode", "batch", "step", "prefill" */
     int    width, depth;        /* rows of the step (prefill: of the prompt); positions before each sequence's */
-    int    samples;
-    double seconds;             /* median */
+    int    samples, rounds;
+    double seconds;             /* of a sample: median of the rounds' means */
     double bytes, ops;          /* that must move and be done; 0: not counted */
-    double step_bytes;          /* those of one step */
-    double limit_share;         /* of what the limits allow; 0: not counted */
+    double read_bytes_per_s;    /* median of its rounds */
+    double limit_share;         /* each round's limit over its time, their median; 0: not counted */
     double joules_per_token;    /* a row; NaN: the device cannot tell */
 };
 
@@ -27,8 +27,7 @@ struct bench {
     struct gguf *file;          /* NULL: synthetic */
     struct vocab *vocab;        /* not used, but a part of loading */
     struct device_info info;
-    struct device_limits limits;        /* the best that was measured in between the tests */
-    double ops_rate;            /* the one that the model's products can use */
+    struct device_limits limits;        /* the best of all rounds */
     uint64_t parameters;        /* of all weights; products: without embedding and head */
     uint64_t product_parameters;
     struct bench_result result[BENCH_RESULTS_MAX];     /* the first is the load */
@@ -38,8 +37,6 @@ struct bench {
 /* bench_tests.c: runs the selected tests, adding a result for each. */
 luce_status bench_tests_run(struct bench *b, luce_error *err);
 bool bench_selected(const struct options *o, const char *name);
-/* Measures the device's limits once more; the best of each counts. step_bytes: what a step reads. */
-luce_status bench_measure(struct bench *b, double step_bytes, luce_error *err);
 /* luce bench --spec: a drafter on sets of prompts. Follows struct command's contract of run. */
 luce_status bench_spec_run(const struct options *o, luce_error *err);
 /* Rows of tokens a second; 0 for load. */

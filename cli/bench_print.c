@@ -28,16 +28,17 @@ void bench_print_text(const struct bench *b, struct buf *out)
     buf_printf(out, "%s: %s, %.1f M parameters, %.1f MiB of weights\n%s (%s), %s\n", model_name(b),
                m->family->arch, (double)b->parameters * 1e-6, (double)m->bytes / (1 << 20), b->info.name,
                b->info.id, b->info.driver);
-    buf_printf(out, "limits: read %.2f GB/s, int8 %.0f, bf16 %.0f, f32 %.0f Gop/s\n\n",
+    buf_printf(out, "best rates: read %.2f GB/s, int8 %.0f, bf16 %.0f, f32 %.0f Gop/s\n\n",
                b->limits.read_bytes_per_s * 1e-9, b->limits.int8_ops_per_s * 1e-9,
                b->limits.bf16_ops_per_s * 1e-9, b->limits.f32_ops_per_s * 1e-9);
-    buf_printf(out, "test      width   depth        ms    tokens/s     GB/s    Gop/s  of limit    J/token\n");
+    buf_printf(out, "test      width   depth        ms    tokens/s     GB/s    of it    Gop/s  of limit    J/token\n");
     for (int i = 0; i < b->n_results; i++) {
         const struct bench_result *r = &b->result[i];
         buf_printf(out, "%-8s %6d %7d %9.3f", r->test, r->width, r->depth, r->seconds * 1e3);
         if (r->bytes > 0)
-            buf_printf(out, " %11.2f %8.2f %8.1f %8.1f %%", bench_tokens_per_s(r), r->bytes / r->seconds * 1e-9,
-                       r->ops / r->seconds * 1e-9, r->limit_share * 100);
+            buf_printf(out, " %11.2f %8.2f %8.2f %8.1f %8.1f %%", bench_tokens_per_s(r),
+                       r->bytes / r->seconds * 1e-9, r->read_bytes_per_s * 1e-9, r->ops / r->seconds * 1e-9,
+                       r->limit_share * 100);
         if (r->joules_per_token > 0) buf_printf(out, " %10.4g", r->joules_per_token);
         buf_add_char(out, '\n');
     }
@@ -108,10 +109,12 @@ static void print_results(struct json *j, const struct bench *b)
         integer(j, "width", r->width);
         integer(j, "depth", r->depth);
         integer(j, "samples", r->samples);
+        integer(j, "rounds", r->rounds);
         number(j, "seconds", r->seconds);
         number(j, "tokens_per_s", bench_tokens_per_s(r));
         number(j, "bytes", r->bytes);
         number(j, "ops", r->ops);
+        number(j, "read_bytes_per_s", r->read_bytes_per_s);
         number(j, "limit_share", r->limit_share);
         number(j, "joules_per_token", r->joules_per_token);
         json_close(j);
@@ -136,7 +139,6 @@ void bench_print_json(const struct bench *b, struct buf *out)
     number(&j, "int8_ops_per_s", b->limits.int8_ops_per_s);
     number(&j, "bf16_ops_per_s", b->limits.bf16_ops_per_s);
     number(&j, "f32_ops_per_s", b->limits.f32_ops_per_s);
-    number(&j, "model_ops_per_s", b->ops_rate);
     json_close(&j);
     print_results(&j, b);
     json_close(&j);

@@ -52,7 +52,7 @@ const struct option options_table[] = {
       "positions that are in the cache before decode, batches and steps" },
     { "prompt-tokens", 0, OPT_INTS, AT(prompt_tokens), "512", "N,N,...", 1, 1 << 24, FOR(BENCH),
       "lengths of the prefill" },
-    { "repeat", 0, OPT_INT, AT(repeat), "5", "N", 1, 1000, FOR(BENCH), "least repetitions of a test" },
+    { "repeat", 0, OPT_INT, AT(repeat), "5", "N", 1, 1000, FOR(BENCH), "least rounds of a test" },
     { "only", 0, OPT_TEXTS, AT(only), NULL, "TEST", 0, 0, FOR(BENCH),
       "this test alone: load, decode, batch, step or prefill (--spec: this set of prompts); may be given "
       "several times" },

@@ -18,8 +18,8 @@ struct device_info {
 
 /* Measured, by device_fns.measure: rates that the bench compares with. */
 struct device_limits {
-    /* Set by who asks: bytes that are read again and again, 0 for far more than caches hold. A device whose
-     * caches may keep such a block reads that much. */
+    /* Set by who asks: bytes that are read again and again, 0 for far more than caches hold. A device whose caches may
+     * keep such a block reads that much, and keeps the memory for it until another size is asked about. */
     uint64_t block;
     double read_bytes_per_s;    /* best streaming read */
     double int8_ops_per_s;      /* 8-bit integer dot products, 2 ops a multiply-add; 0: not used */

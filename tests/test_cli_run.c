@@ -163,6 +163,16 @@ static void field_names(const char *json, struct buf *out)
     }
 }
 
+TEST(cli_bench_makes_the_rounds_that_are_asked_for)
+{
+    struct buf out = { 0 };
+    if (!tiny_model()) return;
+    CHECK_EQ(run(&out, "bench -m % --only decode --depth 8 --repeat 20 --json"), 0);
+    const char *at = strstr(buf_text(&out), "\"rounds\":");
+    CHECK(at && atoi(at + strlen("\"rounds\":")) >= 20, "%s", buf_text(&out));
+    buf_drop(&out);
+}
+
 TEST(cli_bench_json_has_these_fields_and_no_others)
 {
     struct buf out = { 0 }, names = { 0 };
@@ -173,9 +183,11 @@ TEST(cli_bench_json_has_these_fields_and_no_others)
               "{tool version commit device driver "
               "model {name architecture synthetic parameters product_parameters weight_bytes load_seconds }"
               "settings {threads context chunk cache_type_k cache_type_v depth []prompt_tokens []repeat }"
-              "limits {read_bytes_per_s int8_ops_per_s bf16_ops_per_s f32_ops_per_s model_ops_per_s }"
-              "results [{test width depth samples seconds tokens_per_s bytes ops limit_share joules_per_token }"
-              "{test width depth samples seconds tokens_per_s bytes ops limit_share joules_per_token }]}");
+              "limits {read_bytes_per_s int8_ops_per_s bf16_ops_per_s f32_ops_per_s }"
+              "results [{test width depth samples rounds seconds tokens_per_s bytes ops "
+              "read_bytes_per_s limit_share joules_per_token }"
+              "{test width depth samples rounds seconds tokens_per_s bytes ops "
+              "read_bytes_per_s limit_share joules_per_token }]}");
     buf_drop(&names);
     buf_drop(&out);
 }

@@ -203,6 +203,12 @@ struct cpu {
     struct kernels kernels;
     uint8_t **scratch;              /* by thread, CPU_SCRATCH bytes */
     struct slab *slabs;
+    struct {                        /* what measurements read, kept from one to the next */
+        uint8_t *at;
+        size_t bytes;
+        uint64_t asked;             /* device_limits.block that it was made for */
+        int    kernel;              /* the fastest */
+    } probe;
 };
 enum { CPU_SCRATCH = 1 << 20 };
 

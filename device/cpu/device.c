@@ -23,6 +23,7 @@ static void close_cpu(struct device *d)
     pool_free(cpu->pool);
     for (int i = 0; cpu->scratch && i < cpu->n_threads; i++) mem_free(cpu->scratch[i]);
     mem_free(cpu->scratch);
+    mem_free(cpu->probe.at);
     mem_free(cpu);
 }
 

@@ -1,19 +1,21 @@
 /* device/cpu/measure.c - what the machine can do: the limits that the bench compares with.
- * Read rate: the best of the read kernels over a block far larger than the caches, or as large as what is
- * asked about, on 2 MB pages, all threads at once, each over its own share again and again. Arithmetic: loops
- * of independent chains in registers. */
+ * Read rate: a block as large as what is asked about, on 2 MB pages, all threads at once, each over its own share, by
+ * the read kernel that was the fastest when this size was first asked about. It is read once untimed, so that the
+ * caches hold of it what they keep from one pass to the next. Arithmetic: loops of independent chains in registers. */
 #include "device/cpu/measure.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/mem.h"
 #include "device/cpu/cpu.h"
 
-/* Rounds are short, so that some of them run undisturbed beside other work: a block far above the caches as a
- * whole, smaller ones until CACHED_BYTES are read. */
-enum { READ_BYTES = 256 << 20, CACHED_BYTES = 16 << 20, SHARE_BYTES = 1024, ROUNDS = 64, PROBE_ROUNDS = 1 << 16 };
+/* A larger block than MOST_BYTES is read no slower; a small one is read until LEAST_BYTES have come. Rounds of
+ * arithmetic are short, so that some of them run undisturbed beside other work. */
+enum { MOST_BYTES = 512 << 20, LEAST_BYTES = 256 << 20, SHARE_BYTES = 1024, ROUNDS = 16, PROBE_ROUNDS = 1 << 16,
+       TRIES = 2 };
 
 volatile int measure_sink;
 
@@ -87,30 +89,48 @@ static void fill_share(void *arg, int thread, int n_threads)
     memset(f->data + from, 1, (size_t)(to - from));
 }
 
+/* Bytes a second of read kernel k over the first bytes of the block. */
+static double read_rate(struct cpu *cpu, int k)
+{
+    struct reading x = { cpu->kernels.read[k], cpu->probe.at, cpu->probe.bytes, 1 };
+    pool_run(cpu->pool, read_share, &x);
+    if (x.bytes < LEAST_BYTES) x.times = (int)(LEAST_BYTES / x.bytes);
+    uint64_t start = clock_ns();
+    pool_run(cpu->pool, read_share, &x);
+    return (double)x.bytes * x.times / ((double)(clock_ns() - start) * 1e-9);
+}
+
+/* Makes a block of `asked` bytes (0: MOST_BYTES), at most half of the free memory, and finds its fastest kernel. */
+static luce_status probe_block(struct cpu *cpu, uint64_t asked, luce_error *err)
+{
+    uint64_t unit = SHARE_BYTES * (uint64_t)cpu->n_threads, free = memory_available(), bytes = asked;
+    if (bytes == 0 || bytes > MOST_BYTES) bytes = MOST_BYTES;
+    if (free && bytes > free / 2) bytes = free / 2;
+    bytes = bytes < unit ? unit : bytes / unit * unit;
+    mem_free(cpu->probe.at);
+    cpu->probe.asked = asked;
+    cpu->probe.bytes = (size_t)bytes;
+    cpu->probe.at = mem_aligned(cpu->probe.bytes, 4096);
+    if (!cpu->probe.at) return fail(err, LUCE_E_NOMEM, "out of memory for the measurement of read bandwidth");
+    struct filling f = { cpu->probe.at, cpu->probe.bytes };
+    pool_run(cpu->pool, fill_share, &f);
+    double best = 0;
+    for (int i = 0; i < TRIES; i++)
+        for (int k = 0; k < 3; k++) {
+            double rate = cpu->kernels.read[k] ? read_rate(cpu, k) : 0;
+            if (rate > best) best = rate, cpu->probe.kernel = k;
+        }
+    return LUCE_OK;
+}
+
 luce_status cpu_measure(struct device *d, struct device_limits *out, luce_error *err)
 {
     struct cpu *cpu = (struct cpu *)d;
-    uint64_t bytes = out->block;
-    size_t unit = SHARE_BYTES * (size_t)cpu->n_threads;
-    size_t block = bytes && bytes < READ_BYTES ? (size_t)bytes / unit * unit : READ_BYTES;
-    if (block == 0) block = unit;
-    int times = block < CACHED_BYTES ? (int)(CACHED_BYTES / block) : 1;
-    int rounds = (int)(4 * (READ_BYTES / block / (size_t)times));
-    if (rounds > ROUNDS) rounds = ROUNDS;
-    *out = (struct device_limits){ 0 };
-    struct filling f = { mem_aligned(block, 4096), block };
-    if (!f.data) return fail(err, LUCE_E_NOMEM, "out of memory for the measurement of read bandwidth");
-    pool_run(cpu->pool, fill_share, &f);
-    for (int i = 0; i < rounds; i++)
-        for (int k = 0; k < 3; k++) {
-            struct reading x = { cpu->kernels.read[k], f.data, f.bytes, times };
-            if (!x.fn) continue;
-            uint64_t start = clock_ns();
-            pool_run(cpu->pool, read_share, &x);
-            double seconds = (double)(clock_ns() - start) * 1e-9;
-            out->read_bytes_per_s = fmax(out->read_bytes_per_s, (double)f.bytes * times / seconds);
-        }
-    mem_free(f.data);
+    if (!cpu->probe.at || cpu->probe.asked != out->block) {
+        luce_status st = probe_block(cpu, out->block, err);
+        if (st) return st;
+    }
+    out->read_bytes_per_s = read_rate(cpu, cpu->probe.kernel);
     out->int8_ops_per_s = rate_of(cpu, &cpu->kernels.int8);
     out->bf16_ops_per_s = rate_of(cpu, &cpu->kernels.bf16);
     out->f32_ops_per_s = rate_of(cpu, &cpu->kernels.f32);

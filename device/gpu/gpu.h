@@ -23,6 +23,7 @@ struct gpu {
     struct step *step;          /* on the device */
     int32_t *tree;              /* [STEP_SEQS] on the device */
     uint32_t *serial;
+    struct device_limits limits;        /* the best that was measured; block: for which it was done last */
     /* Shared by all programs: values and scratch; and parts of products, which nothing else may touch
      * (tags tell fresh ones from old, linear_narrow.cuh). */
     uint8_t *block, *parts;
