@@ -3,7 +3,7 @@
  * One VPDPBUSD multiplies 16 rows by 4 k of one column; the sum starts at LIFT less what the offset of
  * the codes adds. Per group of 32 k, strip and column: 8 VPDPBUSD and two fused multiply-adds (one more
  * for formats with offsets), and a quarter of the start.
- * Up to 4 columns are a single stream of weights, one strip after the other; more are tiles of 4 strips
+ * Up to 8 columns are a single stream of weights, one strip after the other; more are tiles of 4 strips
  * by 3 columns: that is as many sums and accumulators as there are registers for.
  * The order of sums is that of product.c: per group, upwards. */
 #include <assert.h>
@@ -16,7 +16,7 @@
 #include "quant/blocks.h"
 
 /* Most columns of the stream; a tile of the others. */
-enum { STREAM_COLS = 4, TILE_STRIPS = 4, TILE_COLS = 3 };
+enum { STREAM_COLS = 8, TILE_STRIPS = 4, TILE_COLS = 3 };
 _Static_assert((int)TILE_STRIPS == (int)PRODUCT_STRIPS, "a call of the product is one tile high");
 /* Measured on Zen 5: a single stream with 8 KB asked for ahead reads at 90% of the machine's rate, with
  * 2 KB at 60%, four streams at 80%. */
@@ -296,7 +296,11 @@ INLINE void block_all(uint32_t format, int cols, const uint8_t *block, int n, co
     case 1: block_columns(format, 1, block, n, x, y, next); break;
     case 2: block_columns(format, 2, block, n, x, y, next); break;
     case 3: block_columns(format, 3, block, n, x, y, next); break;
-    default: block_columns(format, 4, block, n, x, y, next); break;
+    case 4: block_columns(format, 4, block, n, x, y, next); break;
+    case 5: block_columns(format, 5, block, n, x, y, next); break;
+    case 6: block_columns(format, 6, block, n, x, y, next); break;
+    case 7: block_columns(format, 7, block, n, x, y, next); break;
+    default: block_columns(format, 8, block, n, x, y, next); break;
     }
 }
 
