@@ -305,9 +305,9 @@ luce_status runner_logits(struct runner *r, int out_row, float *logits, luce_err
     assert(out_row >= 0 && out_row < r->step->head.n_out);
     luce_status st = runner_read(r, r->record.logits, out_row, 1, logits, err);
     int n = tape_shape(&r->tape[STEP_NARROW], r->record.logits).cols;
-    for (int i = 0; !st && i < n; i++)
-        if (!isfinite(logits[i])) st = not_finite(r, out_row, err);
-    return st;
+    int bad = 0;
+    for (int i = 0; !st && i < n; i++) bad |= !(fabsf(logits[i]) < INFINITY);
+    return bad ? not_finite(r, out_row, err) : st;
 }
 
 int runner_prefill_rows(const struct runner *r, struct seq *s, int n, enum step_class *class)

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-enum { DEFAULT_WINDOW = 256, STREAM = 0x5a11 };
+enum { DEFAULT_WINDOW = 256, STREAM = 0x5a11, INFINITY_BITS = 0x7f800000 };
 
 struct candidate {
     float   logit;
@@ -71,15 +71,24 @@ static void mask_out(const struct sample_params *p, float *logits, int vocab)
         if (!(p->mask[i / 32] >> i % 32 & 1)) logits[i] = -INFINITY;
 }
 
-/* The largest logit, ties to the lowest id; -1 when none is finite, or one is NaN or +infinity. */
+/* The largest logit, ties to the lowest id; -1 when none is finite, or one is NaN or +infinity. Floats are compared as
+ * the integers that have their order, which compilers turn into vectors. */
 static int32_t largest(const float *logits, int vocab)
 {
-    int32_t best = -1;
+    int32_t most = INT32_MIN, magnitude = 0;
     for (int i = 0; i < vocab; i++) {
-        if (isnan(logits[i]) || logits[i] == INFINITY) return -1;
-        if (logits[i] > -INFINITY && (best < 0 || logits[i] > logits[best])) best = i;
+        int32_t bits, order;
+        memcpy(&bits, &logits[i], sizeof bits);
+        order = bits ^ (bits >> 31 & INT32_MAX);
+        most = order > most ? order : most;
+        magnitude = (bits & INT32_MAX) > magnitude ? bits & INT32_MAX : magnitude;
     }
-    return best;
+    int32_t found = 0, bits = most ^ (most >> 31 & INT32_MAX);
+    float max;
+    memcpy(&max, &bits, sizeof max);
+    if (magnitude > INFINITY_BITS || !isfinite(max)) return -1;
+    while (logits[found] != max) found++;
+    return found;
 }
 
 static bool before(struct candidate a, struct candidate b)

@@ -112,6 +112,30 @@ TEST(sample_ties_go_to_the_lowest_id)
     sampler_close(s);
 }
 
+/* Any number of logits, with zeros of both signs, ties and masked ones. */
+TEST(sample_finds_the_first_of_the_largest_logits)
+{
+    enum { MOST = 300 };
+    for (int round = 0; round < 300; round++) {
+        int n = 1 + (int)(test_random() % MOST), best = -1;
+        struct sampler *s;
+        luce_error err = { 0 };
+        float logits[MOST];
+        CHECK_OK(sampler_open(&s, n, &err), err);
+        float shift = (float)(test_random() % 9) - 4;
+        for (int i = 0; i < n; i++) {
+            float x = (float)(test_random() % 5) - shift;
+            logits[i] = test_random() % 8 == 0 ? -INFINITY : x == 0 && test_random() % 2 ? -0.0F : x;
+            if (logits[i] > -INFINITY && (best < 0 || logits[i] > logits[best])) best = i;
+        }
+        int32_t token;
+        luce_status st = sampler_choose(s, &(struct sample_params){ 0 }, logits, NULL, 0, 0, &token, NULL, &err);
+        CHECK_EQ(st, best < 0 ? LUCE_E_NUMERIC : LUCE_OK);
+        CHECK_EQ(token, best);
+        sampler_close(s);
+    }
+}
+
 TEST(sample_penalties_see_the_window_of_the_history)
 {
     struct sampler *s;
