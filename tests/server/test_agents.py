@@ -14,6 +14,9 @@ ARGUMENTS = {"cmd": "echo made > made.txt; echo '[[done]]'"}
 SCRIPTS = {
     "codex": {"pieces": pieces("I", " look.", *call("exec_command", **ARGUMENTS))},
     "qwen": {"pieces": pieces("I", " look.", *call("run_shell_command", command=ARGUMENTS["cmd"], is_background=False))},
+    "claude": {"pieces": pieces("I", " look.", *call("Bash", command=ARGUMENTS["cmd"], description="make it"))},
+    "opencode": {"pieces": pieces("I", " look.", *call("bash", command=ARGUMENTS["cmd"], description="make it"))},
+    "pi": {"pieces": pieces("I", " look.", *call("bash", command=ARGUMENTS["cmd"]))},
     "done": {"pieces": pieces("All", " is", " done.")},
 }
 
@@ -83,19 +86,94 @@ class Agents(unittest.TestCase):
                     {"role": "user", "content": [{"type": "text", "text": "Do it: [[qwen]]"}]}]
         body = {"model": "script", "messages": messages, "stream": True, "stream_options": {"include_usage": True}, "tools": tools,
                 "max_tokens": 3000}
+        self.chat_round(body, headers, "run_shell_command", {"command": ARGUMENTS["cmd"], "is_background": False},
+                        [{"type": "text", "text": "Output: [[done]]\nExit Code: 0"}])
+
+    def chat_round(self, body, headers, name, arguments, result):
+        """A call by chat completions, its result in the history, the last text."""
         events = [e for _, e in self.stream("/v1/chat/completions", body, headers)[:-1]]
         deltas = [c["delta"] for e in events for c in e["choices"]]
         self.assertEqual("".join(d.get("content") or "" for d in deltas), "I look.")
         calls = [c for d in deltas for c in d.get("tool_calls", [])]
-        arguments = "".join(c["function"].get("arguments", "") for c in calls)
-        self.assertEqual(json.loads(arguments), {"command": ARGUMENTS["cmd"], "is_background": False})
+        made = "".join(c["function"].get("arguments", "") for c in calls)
+        self.assertEqual((calls[0]["function"]["name"], json.loads(made)), (name, arguments))
         self.assertEqual([c["finish_reason"] for e in events for c in e["choices"]][-1], "tool_calls")
         self.assertEqual((events[-1]["choices"], events[-1]["usage"]["completion_tokens"] > 0), ([], True))
-        messages += [{"role": "assistant", "content": "I look.", "tool_calls": [
-                        {"id": calls[0]["id"], "type": "function", "function": {"name": "run_shell_command", "arguments": arguments}}]},
-                     {"role": "tool", "tool_call_id": calls[0]["id"], "content": [{"type": "text", "text": "Output: [[done]]\nExit Code: 0"}]}]
-        deltas = [c["delta"] for _, e in self.stream("/v1/chat/completions", body, headers)[:-1] for c in e["choices"]]
-        self.assertEqual("".join(d.get("content") or "" for d in deltas), "All is done.")
+        history = body["messages"] + [
+            {"role": "assistant", "content": "I look.", "tool_calls": [
+                {"id": calls[0]["id"], "type": "function", "function": {"name": name, "arguments": made}}]},
+            {"role": "tool", "tool_call_id": calls[0]["id"], "content": result}]
+        events = [e for _, e in self.stream("/v1/chat/completions", dict(body, messages=history), headers)[:-1]]
+        self.assertEqual("".join(c["delta"].get("content") or "" for e in events for c in e["choices"]), "All is done.")
+        self.assertEqual([c["finish_reason"] for e in events for c in e["choices"]][-1], "stop")
+
+    def test_opencode(self):
+        """opencode run 1.18.33: a title is asked for beside the round; schemas of a newer draft with wide bounds."""
+        headers = {"Authorization": "Bearer any", "User-Agent": "opencode/1.18.33 ai-sdk/provider-utils/4.0.23 runtime/bun/1.3",
+                   "x-session-id": "ses_0", "x-session-affinity": "ses_0", "Accept": "*/*", "Accept-Encoding": "gzip, deflate, br, zstd"}
+        usage = {"stream": True, "stream_options": {"include_usage": True}}
+        title = [{"role": "system", "content": "Find a title."}, {"role": "user", "content": "A title for this:\n"},
+                 {"role": "user", "content": '"Say it: [[done]]"'}]
+        events = self.stream("/v1/chat/completions", dict(usage, model="script", max_tokens=4096, messages=title), headers)
+        self.assertEqual("".join(c["delta"].get("content") or "" for _, e in events[:-1] for c in e["choices"]), "All is done.")
+        most = 2 ** 53 - 1
+        parameters = dict(schema(["command"], command={"type": "string"}, workdir={"type": "string"},
+                                 timeout={"type": "integer", "minimum": -most, "exclusiveMinimum": 0, "maximum": most}),
+                          **{"$schema": "https://json-schema.org/draft/2020-12/schema"})
+        body = dict(usage, model="script", max_tokens=4096, tool_choice="auto",
+                    messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": '"Do it: [[opencode]]"'}],
+                    tools=[{"type": "function", "function": {"name": "bash", "description": "runs", "parameters": parameters}}])
+        self.chat_round(body, headers, "bash", {"command": ARGUMENTS["cmd"], "description": "make it"}, "[[done]]\n")
+
+    def test_pi(self):
+        """pi -p 0.73.1: through the SDK of OpenAI, with the settings of docs/agents.md."""
+        headers = {"User-Agent": "OpenAI/JS 6.26.0", "X-Stainless-Retry-Count": "0", "X-Stainless-Lang": "js", "authorization": "Bearer any",
+                   "accept-language": "*", "sec-fetch-mode": "cors", "accept-encoding": "gzip, deflate"}
+        parameters = {"type": "object", "required": ["command"], "properties": {
+            "command": {"type": "string"}, "timeout": {"type": "number", "description": "seconds"}}}
+        body = {"model": "script", "stream": True, "stream_options": {"include_usage": True}, "store": False, "max_tokens": 4096,
+                "messages": [{"role": "system", "content": "Be brief."},
+                             {"role": "user", "content": [{"type": "text", "text": "Do it: [[pi]]"}]}],
+                "tools": [{"type": "function", "function": {"name": "bash", "description": "runs", "parameters": parameters, "strict": False}}]}
+        self.chat_round(body, headers, "bash", {"command": ARGUMENTS["cmd"]}, "[[done]]\n")
+
+    def test_claude_code(self):
+        """claude -p 2.1.197: Messages with a system text in the middle, a line of its own that changes, adaptive thinking."""
+        headers = {"User-Agent": "claude-cli/2.1.197 (external, sdk-cli)", "X-Claude-Code-Session-Id": "c5105101", "X-Stainless-Timeout": "600",
+                   "anthropic-beta": "claude-code-20250219,interleaved-thinking-2025-05-14", "anthropic-version": "2023-06-01",
+                   "anthropic-dangerous-direct-browser-access": "true", "x-api-key": "any", "x-app": "cli",
+                   "Accept-Encoding": "gzip, deflate, br, zstd"}
+        self.assertEqual(self.server.call("HEAD", "/", None, {"User-Agent": "axios", "Accept": "*/*"})[0], 200)
+        mark = {"cache_control": {"type": "ephemeral"}}
+        tools = [{"name": name, "description": "does it", "input_schema": dict(
+            schema(["command"], command={"type": "string"}, description={"type": "string"}),
+            **{"$schema": "https://json-schema.org/draft/2020-12/schema"})} for name in ("Agent", "Bash")]
+        messages = [{"role": "user", "content": [{"type": "text", "text": "<system-reminder>It is Monday.</system-reminder>"},
+                                                 dict({"type": "text", "text": "Do it: [[claude]]"}, **mark)]},
+                    {"role": "system", "content": "Kinds of agents: none."}]
+        body = {"model": "script", "max_tokens": 32000, "messages": messages, "tools": tools, "stream": True,
+                "system": [{"type": "text", "text": "x-anthropic-billing-header: cc_version=2; cch=1;"},
+                           dict({"type": "text", "text": "Be brief."}, **mark)],
+                "metadata": {"user_id": '{"device_id":"0"}'}, "thinking": {"type": "adaptive"}, "output_config": {"effort": "high"},
+                "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}}
+        events = [e for _, e in self.stream("/v1/messages?beta=true", body, headers)]
+        blocks = [e["content_block"] for e in events if e["type"] == "content_block_start"]
+        self.assertEqual([b["type"] for b in blocks], ["text", "tool_use"])
+        made = "".join(e["delta"].get("partial_json", "") for e in events if e["type"] == "content_block_delta")
+        arguments = {"command": ARGUMENTS["cmd"], "description": "make it"}
+        self.assertEqual((blocks[1]["name"], json.loads(made)), ("Bash", arguments))
+        self.assertEqual([e["delta"]["stop_reason"] for e in events if e["type"] == "message_delta"], ["tool_use"])
+        messages += [{"role": "assistant", "content": [{"type": "text", "text": "I look."}, {
+                         "type": "tool_use", "id": blocks[1]["id"], "name": "Bash", "input": arguments}]},
+                     {"role": "user", "content": [dict({"type": "tool_result", "tool_use_id": blocks[1]["id"], "content": "[[done]]",
+                                                        "is_error": False}, **mark)]}]
+        body["system"][0]["text"] = "x-anthropic-billing-header: cc_version=2; cch=2;"
+        events = [e for _, e in self.stream("/v1/messages?beta=true", body, headers)]
+        text = "".join(e["delta"].get("text", "") for e in events if e["type"] == "content_block_delta")
+        usage = [e["message"]["usage"] for e in events if e["type"] == "message_start"][0]
+        self.assertEqual(text, "All is done.")
+        self.assertGreater(usage["cache_read_input_tokens"], 0)     # in spite of the line that changes
+        self.assertEqual(events[-1]["type"], "message_stop")
 
 
 if __name__ == "__main__":
