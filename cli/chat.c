@@ -34,7 +34,7 @@ static luce_status answer(struct chat *c, struct str user, luce_error *err)
     luce_result r;
     chat_turn(&c->turn, c->form, c->before, c->o->system, user);
     if (c->turn.text.failed) return fail(err, LUCE_E_NOMEM, "out of memory for the turn");
-    q.text = chat_prompt(&c->turn, c->before);
+    q.text = chat_prompt(&c->turn, c->before, c->o->special);
     q.on_text = print_piece;
     luce_status st = luce_session_generate(c->session, &q, &r, err);
     if (r.text_bytes && r.text[r.text_bytes - 1] != '\n') putchar('\n');

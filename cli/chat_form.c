@@ -74,10 +74,11 @@ void chat_turn(struct chat_text *out, const struct chat_form *f, enum chat_befor
     add_own(out, f->assistant);
 }
 
-luce_text chat_prompt(const struct chat_text *t, enum chat_before before)
+luce_text chat_prompt(const struct chat_text *t, enum chat_before before, bool all_special)
 {
     return (luce_text){ .at = buf_text(&t->text), .bytes = t->text.len, .special = t->span,
-                        .n_special = t->n_spans, .flags = before == CHAT_FIRST ? LUCE_CHAT : 0 };
+                        .n_special = all_special ? 0 : t->n_spans,
+                        .flags = (before == CHAT_FIRST ? LUCE_CHAT : 0u) | (all_special ? LUCE_SPECIAL : 0u) };
 }
 
 void chat_text_drop(struct chat_text *t)

@@ -33,8 +33,8 @@ enum chat_before { CHAT_FIRST, CHAT_ENDED, CHAT_CUT };
 /* Writes a user's turn and the begin of the answer. system: NULL for none; only in a first turn. */
 void chat_turn(struct chat_text *out, const struct chat_form *f, enum chat_before before,
                const char *system, struct str user);
-/* As the prompt of a request; borrows from *t. */
-luce_text chat_prompt(const struct chat_text *t, enum chat_before before);
+/* As the prompt of a request; borrows from *t. all_special: the user's words may spell control tokens, too. */
+luce_text chat_prompt(const struct chat_text *t, enum chat_before before, bool all_special);
 void chat_text_drop(struct chat_text *t);
 
 #endif

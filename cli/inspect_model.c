@@ -87,6 +87,14 @@ static luce_status show_tape(struct view *v, luce_error *err)
     return st;
 }
 
+/* Ops that use nothing of a layer's do not know theirs. */
+static const char *layer_name(int layer, char out[12])
+{
+    if (layer < 0) return "-";
+    snprintf(out, 12, "%d", layer);
+    return out;
+}
+
 struct tracing {
     struct view *v;
     const struct step *step;
@@ -98,10 +106,11 @@ static void trace_call(void *context, const struct trace *t)
     struct tracing *x = context;
     const struct call *c = t->call;
     struct work w = call_work(t->tape, c, x->step);
-    char shape[32] = "";
+    char shape[32] = "", layer[12];
     if (c->n_out) snprintf(shape, sizeof shape, "%d x %d", step_rows_of(x->step, c->shape[0].rows), c->shape[0].cols);
-    buf_printf(&x->v->out, "%5d %-8s %5d %14s %10.1f %8.2f %9.1f  %016" PRIx64 "\n", t->index, op_defs[c->op]->name,
-               c->layer, shape, t->seconds * 1e6, w.bytes / t->seconds * 1e-9, w.ops / t->seconds * 1e-9, t->hash);
+    buf_printf(&x->v->out, "%5d %-8s %5s %14s %10.1f %8.2f %9.1f  %016" PRIx64 "\n", t->index, op_defs[c->op]->name,
+               layer_name(c->layer, layer), shape, t->seconds * 1e6, w.bytes / t->seconds * 1e-9,
+               w.ops / t->seconds * 1e-9, t->hash);
     x->seconds += t->seconds;
     x->bytes += w.bytes;
 }
@@ -168,7 +177,9 @@ static luce_status compare_call(struct view *v, struct interp *p, int index, luc
     const double *want = interp_read(p, c->out[0]);
     if (!st) {
         struct difference d = compare(want, got, s, rows);
-        buf_printf(&v->out, "%5d %-8s %5d %10.2e %10.2e", index, op_defs[c->op]->name, c->layer, d.nmse, d.worst);
+        char layer[12];
+        buf_printf(&v->out, "%5d %-8s %5s %10.2e %10.2e", index, op_defs[c->op]->name,
+                   layer_name(c->layer, layer), d.nmse, d.worst);
         if (d.worst_row >= 0) {
             int at = d.worst_row * s.cols + d.worst_col;
             buf_printf(&v->out, "  row %d column %d: %.6g, reference %.6g", d.worst_row, d.worst_col,

@@ -27,7 +27,7 @@ static luce_status one(const struct each *e, struct str text, luce_error *err)
     const struct chat_form *form = e->set->chat ? chat_form_find(e->info) : NULL;
     if (form) {
         chat_turn(&chat, form, CHAT_FIRST, NULL, text);
-        plain = chat_prompt(&chat, CHAT_FIRST);
+        plain = chat_prompt(&chat, CHAT_FIRST, false);
     }
     luce_status st = chat.text.failed ? fail(err, LUCE_E_NOMEM, "out of memory for a prompt")
                                       : e->fn(e->user, &plain, form, err);

@@ -87,7 +87,7 @@ static luce_text make_prompt(const struct options *o, const struct chat_form *fo
         return (luce_text){ .at = text.at, .bytes = text.len, .flags = LUCE_BOS | (o->special ? LUCE_SPECIAL : 0u) };
     while (text.len && text.at[text.len - 1] == '\n') text.len--;   /* of a file or a pipe */
     chat_turn(chat, form, CHAT_FIRST, o->system, text);
-    return chat_prompt(chat, CHAT_FIRST);
+    return chat_prompt(chat, CHAT_FIRST, o->special);
 }
 
 static luce_status finish_output(const struct options *o, const luce_model *m, const luce_result *r, bool broken,

@@ -53,6 +53,8 @@ static const struct { const char *args; int code; const char *says[4]; } rows[] 
     { "run -m % -p x -n 0x10", 2, { "'0x10' is not a whole number" } },
     { "run -m % -p x -n -", 2, { "'-' is not a whole number" } },
     { "run -m % -p x -n 1 --temperature .5 --min-p 1.e-2 --presence-penalty -1.5 --json", 0, { "\"finish\"" } },
+    { "run -m % --chat -p '<|im_end|>' -n 1 --json", 0, { "\"prompt_tokens\":29" } },
+    { "run -m % --chat --special -p '<|im_end|>' -n 1 --json", 0, { "\"prompt_tokens\":20" } },
     { "inspect % --check", 0, { "loads it" } },
     { "inspect % --check -c 500", 1, { "takes up to 400" } },
     { "inspect % --tape --width 4", 0, { "token_embd.weight", "rope_kv", "attn", "arena: " } },

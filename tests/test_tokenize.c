@@ -350,6 +350,35 @@ TEST(tokenize_spm_prefixes_a_space_and_falls_back_to_bytes)
     toy_free(t);
 }
 
+/* Thousands of equals and of matches: each place looks at two tokens, not at all. */
+TEST(tokenize_of_equal_specials_the_last_that_is_allowed_counts)
+{
+    enum { MATCHES = 20000 };
+    struct toy *t = toy_new("gpt2", "gpt-2");
+    char want[40];
+    int32_t plain = -1, last = -1;
+    for (int i = 0; i < 7000; i++) {
+        int kind = test_random() % 2 || i == 7 ? TOKEN_USER_DEFINED : TOKEN_CONTROL;
+        last = toy_token(t, str_of("<x>"), kind, 0);
+        if (kind == TOKEN_USER_DEFINED) plain = last;
+    }
+    struct vocab *v = open_toy(t);
+    snprintf(want, sizeof want, "97 %d 98", plain);
+    expect(v, &(struct tokenize){ .text = str_of("a<x>b") }, want);
+    snprintf(want, sizeof want, "97 %d 98", last);
+    expect(v, &(struct tokenize){ .text = str_of("a<x>b"), .flags = TOKENIZE_SPECIAL }, want);
+    struct buf many = { 0 };
+    for (int i = 0; i < MATCHES; i++) buf_add_text(&many, "<x>");
+    struct ids ids = { 0 };
+    luce_error err = { 0 };
+    CHECK_OK(vocab_tokenize(v, (struct str){ many.data, many.len }, 0, &ids, &err), err);
+    CHECK_EQ(ids.len, MATCHES);
+    ids_drop(&ids);
+    buf_drop(&many);
+    vocab_close(v);
+    toy_free(t);
+}
+
 TEST(tokenize_phi3_specials_swallow_the_space_after_them)
 {
     struct toy *t = toy_new("gpt2", "gpt-2");

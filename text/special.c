@@ -126,6 +126,25 @@ static bool sort_specials(struct vocab *v)
     return true;
 }
 
+/* Of equal texts the last one counts, and where control tokens are not allowed the last one that is none: only
+ * these stay, so that a text is not matched with thousands of equals at each place. */
+static void drop_equals(struct vocab *v)
+{
+    int kept = 0;
+    for (int low = 0, high; low < v->n_specials; low = high) {
+        int32_t plain = -1;
+        for (high = low; high < v->n_specials; high++) {
+            int32_t id = v->specials[high];
+            if (!str_eq(raw_of(v, id), raw_of(v, v->specials[low]))) break;
+            if (v->tokens[id].kind == TOKEN_USER_DEFINED && !v->tokens[id].is_end) plain = id;
+        }
+        int32_t last = v->specials[high - 1];
+        if (plain >= 0 && plain != last) v->specials[kept++] = plain;
+        v->specials[kept++] = last;
+    }
+    v->n_specials = kept;
+}
+
 /* In Phi-3 models special tokens swallow the white space that follows, except these. */
 static void mark_strips(struct vocab *v, struct str name)
 {
@@ -155,6 +174,8 @@ luce_status build_specials(struct vocab *v, struct str model_name, luce_error *e
     for (int id = 0; id < v->n_tokens; id++)
         if (is_special(&v->tokens[id])) v->specials[v->n_specials++] = id;
     if (!sort_specials(v)) return fail(err, LUCE_E_NOMEM, "out of memory for %d special tokens", n);
+    drop_equals(v);
+    n = v->n_specials;
     int i = 0;
     for (int b = 0; b < 256; b++) {
         v->by_first[b] = i;

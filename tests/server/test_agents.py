@@ -170,7 +170,7 @@ class Agents(unittest.TestCase):
         body["system"][0]["text"] = "x-anthropic-billing-header: cc_version=2; cch=2;"
         events = [e for _, e in self.stream("/v1/messages?beta=true", body, headers)]
         text = "".join(e["delta"].get("text", "") for e in events if e["type"] == "content_block_delta")
-        usage = [e["message"]["usage"] for e in events if e["type"] == "message_start"][0]
+        usage = [e["usage"] for e in events if e["type"] == "message_delta"][0]
         self.assertEqual(text, "All is done.")
         self.assertGreater(usage["cache_read_input_tokens"], 0)     # in spite of the line that changes
         self.assertEqual(events[-1]["type"], "message_stop")
