@@ -302,4 +302,12 @@ void model_record(struct tape *t, const struct model *m, const struct record_par
     tape_keep(t, out->logits, "logits");
     out->argmax = op_argmax(t, out->logits);
     tape_keep(t, out->argmax, "argmax");
+    if (p->n_likely) record_ids(t, p->n_likely, 0, out);
+}
+
+void record_ids(struct tape *t, int k, float scale, struct record *out)
+{
+    out->ids = op_likely(t, out->logits, &(struct likely_attr){ .k = k, .scale = scale }, &out->likely);
+    tape_keep(t, out->ids, "ids");
+    tape_keep(t, out->likely, "likely");
 }

@@ -10,6 +10,8 @@
 
 #include "model/family.h"
 
+enum { DFLASH_BRANCHES = 8 };       /* tokens of a place in a tree that is no chain */
+
 struct dflash_layer {
     const struct weight *attn_norm, *q, *k, *v, *q_norm, *k_norm, *o, *ffn_norm, *gate, *up, *down;
     /* DFlash2: the convolution around each half, [2 sides, taps, embd] and what a row adds to it. */

@@ -59,10 +59,11 @@ static void record_block(struct tape *t, const struct model *m, struct record *o
     struct val x = op_embed(t, d->embd, m->c.embed_scale);
     for (int l = 0; l < m->c.n_layers; l++) x = record_ffn(t, m, l, record_attn(t, m, l, x));
     out->hidden = op_norm(t, op_take(t, x), d->norm, m->c.eps);
-    out->logits = op_head(t, out->hidden, d->head, 0);
+    /* c tanh(s x / c) = s (c / s) tanh(x / (c / s)) */
+    out->logits = op_head(t, out->hidden, d->head, d->softcap / d->logit_scale);
     tape_keep(t, out->logits, "logits");
-    out->argmax = op_argmax(t, out->logits);
-    tape_keep(t, out->argmax, "argmax");
+    int k = !d->rank ? DFLASH_BRANCHES : d->top_k < LIKELY_MOST ? d->top_k : LIKELY_MOST;
+    record_ids(t, k, d->logit_scale, out);
     if (!d->rank) return;
     out->taps[0] = op_linear(t, out->hidden, d->selector, NULL);
     tape_keep(t, out->taps[0], "selector");

@@ -139,16 +139,21 @@ luce_status model_check_weights(const struct model *m, luce_error *err);
 struct record {                 /* what model_record gives; of a drafter that reads features, see model/dflash.h */
     struct val logits;          /* [out, vocab], kept */
     struct val argmax;          /* [out, 1] i32, kept */
+    struct val ids, likely;     /* [out, n_likely] tokens and logarithms of their probabilities (LIKELY), kept */
     struct val taps[MODEL_MAX_TAPS];       /* residual stream after the asked layers, [rows, embd], kept */
     struct val hidden;          /* [out, embd] after the final norm, kept (embeddings) */
     struct val given;           /* an input of wide steps, [rows, ..]: features of the target */
 };
 struct record_params {
     int n_taps, tap_layer[MODEL_MAX_TAPS];
+    int  n_likely;              /* likeliest tokens that are wanted of each row; 0: none */
     bool all_layers;            /* name and keep every layer's output "layer.N" (tests, traces) */
 };
 /* Records the whole forward pass on a begun tape. */
 void model_record(struct tape *t, const struct model *m, const struct record_params *p, struct record *out);
+
+/* The last of a pass: the k likeliest tokens of each row of out->logits, by scale times these (0: 1). */
+void record_ids(struct tape *t, int k, float scale, struct record *out);
 
 /* ---- shared by families ------------------------------------------------------------------------ */
 /* Reads the common keys into m->c, checks them and makes rope[0]'s table; all layers see everything. */

@@ -40,6 +40,7 @@ static void record(struct tape *t, const struct model *m, enum step_class class,
     tape_keep(t, out->logits, "logits");
     out->argmax = op_argmax(t, out->logits);
     tape_keep(t, out->argmax, "argmax");
+    record_ids(t, MTP_LIKELY, 0, out);
 }
 
 bool mtp_has(const struct model *target)

@@ -10,6 +10,8 @@
 
 #include "model/family.h"
 
+enum { MTP_LIKELY = 4 };            /* tokens of each row that it names (record.ids) */
+
 struct mtp {
     const struct weight *join_embd, *join_hidden;       /* E, H [embd, embd] */
     const struct weight *embd_norm, *hidden_norm, *norm;

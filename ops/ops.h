@@ -28,7 +28,8 @@
     X(TAKE,    take,    "the rows whose logits are wanted")                               \
     X(CONV,    conv,    "each row and those before it in its block, by weights of the row")  \
     X(ADD,     add,     "a + b")                                                          \
-    X(ARGMAX,  argmax,  "index of the largest column; ties to the lowest; NaN gives -1")
+    X(ARGMAX,  argmax,  "index of the largest column; ties to the lowest; NaN gives -1")  \
+    X(LIKELY,  likely,  "the largest columns and the logarithms of their shares in the softmax")
 
 enum op {
 #define OP_ENUM(NAME, name, doc) OP_##NAME,
@@ -53,6 +54,8 @@ struct route_attr {
     bool  normalise;            /* the weights of a row are divided by their sum */
     float scale;                /* then multiplied by this; 0: 1 */
 };
+enum { LIKELY_MOST = 16 };
+struct likely_attr { int k; float scale; };               /* columns, at most LIKELY_MOST; of x, 0: 1 */
 struct moe_attr    { enum act act; int experts, used; };  /* MOE_DOWN: no act */
 struct rope_kv_attr {
     int   heads, kv_heads, head_dim;
@@ -147,6 +150,8 @@ struct val op_take(struct tape *t, struct val x);
 struct val op_add(struct tape *t, struct val a, struct val b);
 /* [n, cols] f32 -> [n, 1] i32. */
 struct val op_argmax(struct tape *t, struct val x);
+/* [n, cols] f32 -> [n, k] i32, the largest columns, and *likely [n, k] f32, the logarithms of their shares. */
+struct val op_likely(struct tape *t, struct val x, const struct likely_attr *attr, struct val *likely);
 
 /* Weight slots of a call, by op (call.w). */
 enum { W_LINEAR_MAT = 0, W_LINEAR_BIAS = 3 };             /* 3 matrices, then 3 biases */

@@ -4,9 +4,10 @@
 #ifndef LUCE_SPEC_DDTREE_H
 #define LUCE_SPEC_DDTREE_H
 
+#include "ops/ops.h"
 #include "spec/tree.h"
 
-enum { DDTREE_MOST = 16 };          /* children of a node, at most */
+enum { DDTREE_MOST = LIKELY_MOST }; /* children of a node, at most */
 
 struct candidates {                 /* of one depth after one token, the likeliest first */
     int     n;

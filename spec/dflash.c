@@ -11,14 +11,11 @@
 #include "spec/follow.h"
 #include "spec/guesses.h"
 
-enum { BRANCHES = 8 };              /* tokens of a depth in a tree that is no chain */
-
 struct drafter_state {
     struct runner *runner;
-    const struct vocab *vocab;      /* of the target; NULL: it has ids only */
+    struct sayable say;
     const struct dflash *d;
     struct followers texts;
-    float *logits;                  /* of one row */
     float *code;                    /* [NARROW_ROWS][rank] e of each depth, then one row of P and of S */
     struct candidates depth[NARROW_ROWS];   /* of the text whose tree is being built, by depth */
 };
@@ -28,7 +25,6 @@ static void close_dflash(struct drafter_state *s)
     if (!s) return;
     followers_close(&s->texts);
     runner_close(s->runner);
-    mem_free(s->logits);
     mem_free(s->code);
     mem_free(s);
 }
@@ -89,9 +85,9 @@ static luce_status load(struct drafter_state *s, struct model *m, luce_error *er
     fs->runner = s->runner;
     if (!st) st = followers_open(fs, err);
     if (st) return st;
-    s->logits = mem_array((size_t)m->c.vocab, sizeof *s->logits);
+    s->say.token = s->d->ids;
     if (codes) s->code = mem_array(codes, sizeof *s->code);
-    if (s->logits && (!codes || s->code)) return LUCE_OK;
+    if (!codes || s->code) return LUCE_OK;
     return fail(err, LUCE_E_NOMEM, "out of memory for the drafter");
 }
 
@@ -149,7 +145,7 @@ static luce_status open_dflash(struct drafter_state **out, const struct drafter_
     *out = NULL;
     struct drafter_state *s = mem_zero(sizeof *s);
     if (!s) return fail(err, LUCE_E_NOMEM, "out of memory for the drafter");
-    s->vocab = env->vocab;
+    s->say = (struct sayable){ .n_tokens = env->model->c.vocab, .vocab = env->vocab };
     s->texts = (struct followers){ .target = env->target, .state = s, .feed = feed_one,
                                    .context = cache_max_positions(runner_cache(env->target)),
                                    .n_slots = cache_slots(runner_cache(env->target)) };
@@ -171,12 +167,6 @@ static luce_status observe(struct drafter_state *s, const struct observed *o, lu
 }
 
 /* ---- guesses ------------------------------------------------------------------------------------- */
-static float softcapped(const struct dflash *d, float x)
-{
-    x *= d->logit_scale;
-    return d->softcap != 0.0f ? d->softcap * tanhf(x / d->softcap) : x;
-}
-
 /* log of their share in the sum of the candidates. */
 static void normalise(struct candidates *c)
 {
@@ -217,26 +207,13 @@ static void children(void *context, int depth, int32_t after, struct candidates 
     else *out = s->depth[depth];
 }
 
-/* The candidates of each depth from the block's logits, row `out` on. */
+/* The candidates of each depth of a block whose first wanted row is `out`. */
 static luce_status read_block(struct drafter_state *s, const struct draft *d, int out, luce_error *err)
 {
-    const struct record *r = runner_record(s->runner);
-    int n = s->d->n_ids;
-    int wanted = s->d->rank ? s->d->top_k : d->most > d->depth ? BRANCHES : 1;
-    luce_status st = LUCE_OK;
-    for (int depth = 1; depth <= d->depth && !st; depth++) {
-        struct candidates *c = &s->depth[depth];
-        st = runner_logits(s->runner, out + depth - 1, s->logits, err);
-        if (st) return st;
-        if (s->d->logit_scale != 1.0f || s->d->softcap != 0.0f)
-            for (int i = 0; i < n; i++) s->logits[i] = softcapped(s->d, s->logits[i]);
-        c->n = likeliest(s->logits, n, s->d->ids, s->vocab, wanted < DDTREE_MOST ? wanted : DDTREE_MOST, c->token,
-                         c->log_likely);
-        if (s->d->rank)
-            st = runner_read(s->runner, r->taps[0], out + depth - 1, 1, s->code + (size_t)depth * (size_t)s->d->rank,
-                             err);
-    }
-    return st;
+    int n = d->block - 1 < d->depth ? d->block - 1 : d->depth;
+    luce_status st = guesses_read(s->runner, &s->say, out, n, s->depth + 1, err);
+    if (st || s->d->rank == 0) return st;
+    return runner_read(s->runner, runner_record(s->runner)->taps[0], out, n, s->code + s->d->rank, err);
 }
 
 /* Blocks of texts from `from` on, as many as one step takes; *to: the first that it does not. */

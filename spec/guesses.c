@@ -3,67 +3,43 @@
 
 #include <math.h>
 
-#include "base/exp.h"
 #include "base/mem.h"
 
 enum {
-    SUMS = 16,                      /* side by side */
-    BRANCHES = 4,                   /* children of a node, at most */
     OTHER_SPECIALS = 64,            /* special tokens that may differ */
     OTHER_SIZE = 256,               /* ids that one vocabulary may have more (padding) */
 };
 
-/* Of one logit; none for NaN. */
-INLINE float share_of(float x, float max)
+luce_status guesses_read(struct runner *r, const struct sayable *say, int out, int n, struct candidates *c,
+                         luce_error *err)
 {
-    return exp_f32(x == x ? x - max : -INFINITY);
-}
-
-/* Sum of exp(x - max). */
-static double sum_of_exp(const float *x, int n, float max)
-{
-    float part[SUMS] = { 0 };
-    double sum = 0;
-    int i = 0;
-    for (; i + SUMS <= n; i += SUMS)
-        for (int j = 0; j < SUMS; j++) part[j] += share_of(x[i + j], max);
-    for (; i < n; i++) part[0] += share_of(x[i], max);
-    for (int j = 0; j < SUMS; j++) sum += (double)part[j];
-    return sum;
-}
-
-int likeliest(const float *logits, int n_logits, const int32_t *token, const struct vocab *v, int n, int32_t *ids,
-              float *log_likely)
-{
-    int found = 0;
-    for (int i = 0; i < n_logits; i++) {
-        if (isnan(logits[i]) || (found == n && logits[i] <= logits[ids[n - 1]])) continue;
-        int32_t id = token ? token[i] : i;
-        if (v && (id >= vocab_size(v) || vocab_is_banned(v, id))) continue;
-        int at = found < n ? found++ : n - 1;
-        for (; at > 0 && logits[i] > logits[ids[at - 1]]; at--) ids[at] = ids[at - 1];
-        ids[at] = i;
+    const struct record *rec = runner_record(r);
+    int k = tape_shape(runner_tape(r), rec->ids).cols;
+    int32_t ids[STEP_OUTS * LIKELY_MOST];
+    float likely[STEP_OUTS * LIKELY_MOST];
+    luce_status st = runner_read(r, rec->ids, out, n, ids, err);
+    if (!st) st = runner_read(r, rec->likely, out, n, likely, err);
+    for (int i = 0; i < n && !st; i++) {
+        c[i].n = 0;
+        for (int j = i * k; j < (i + 1) * k && ids[j] >= 0; j++) {
+            int32_t id = say->token ? say->token[ids[j]] : ids[j];
+            if (id >= say->n_tokens || (say->vocab && vocab_is_banned(say->vocab, id))) continue;
+            c[i].token[c[i].n] = id;
+            c[i].log_likely[c[i].n++] = likely[j];
+        }
     }
-    if (found == 0) return 0;
-    float max = logits[ids[0]];         /* of what is allowed: others may be above */
-    double sum = sum_of_exp(logits, n_logits, max);
-    for (int i = 0; i < found; i++) {
-        log_likely[i] = logits[ids[i]] - max - (float)log(sum);
-        if (token) ids[i] = token[ids[i]];
-    }
-    return found;
+    return st;
 }
 
-int guesses_grow(struct draft *d, int node, const float *logits, int n_logits, const struct vocab *v, int32_t *token)
+int guesses_grow(struct draft *d, int node, const struct candidates *c, int32_t *token)
 {
-    int32_t ids[BRANCHES] = { 0 };
-    float likely[BRANCHES], reach = d->tree.likely[node];
-    int n = likeliest(logits, n_logits, NULL, v, d->most > d->depth ? BRANCHES : 1, ids, likely), first = -1;
+    float reach = d->tree.likely[node];
+    int n = d->most > d->depth ? c->n : c->n < 1 ? 0 : 1, first = -1;
     for (int i = 0; i < n; i++) {
-        int child = tree_add(&d->tree, node, ids[i], reach * expf(likely[i]));
+        int child = tree_add(&d->tree, node, c->token[i], reach * expf(c->log_likely[i]));
         if (i == 0) first = child;
     }
-    *token = ids[0];
+    *token = n ? c->token[0] : 0;
     return first;
 }
 

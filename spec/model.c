@@ -12,6 +12,8 @@
 #include "spec/drafter.h"
 #include "spec/guesses.h"
 
+enum { BRANCHES = 4 };              /* children of a node, at most */
+
 struct follower {                   /* of one slot of the target */
     struct seq *seq;                /* NULL until its first use */
     int32_t *ids;                   /* [context] what the sequence holds */
@@ -22,9 +24,8 @@ struct drafter_state {
     struct gguf *file;
     struct vocab *vocab;
     struct runner *runner;
-    float *logits;                  /* of one row */
-    const struct vocab *target;     /* NULL: it has ids only */
-    int target_vocab, context, n_slots;
+    struct sayable say;
+    int context, n_slots;
     struct follower *slot;
 };
 
@@ -38,7 +39,6 @@ static void close_model(struct drafter_state *s)
     runner_close(s->runner);
     vocab_close(s->vocab);
     gguf_close(s->file);
-    mem_free(s->logits);
     mem_free(s->slot);
     mem_free(s);
 }
@@ -57,7 +57,7 @@ static luce_status open_file(struct drafter_state *s, const struct drafter_env *
     int context = cache_max_positions(runner_cache(env->target));
     s->context = context < m->c.context ? context : m->c.context;
     struct load_params p = { .device = runner_device(env->target), .context = s->context, .n_slots = s->n_slots,
-                             .chunk = runner_chunk(env->target),
+                             .chunk = runner_chunk(env->target), .record = { .n_likely = BRANCHES },
                              .reuse = cache_reuse(runner_cache(env->target)),
                              .total_positions = cache_total_positions(runner_cache(env->target)) };
     return runner_open(&s->runner, m, &p, err);
@@ -69,15 +69,9 @@ static luce_status open_model(struct drafter_state **out, const struct drafter_e
     struct drafter_state *s = mem_zero(sizeof *s);
     if (!s) return fail(err, LUCE_E_NOMEM, "out of memory for the draft model");
     s->n_slots = cache_slots(runner_cache(env->target));
-    s->target = env->vocab;
-    s->target_vocab = runner_model(env->target)->c.vocab;
+    s->say = (struct sayable){ .n_tokens = runner_model(env->target)->c.vocab, .vocab = env->vocab };
     s->slot = mem_array((size_t)s->n_slots, sizeof *s->slot);
     luce_status st = s->slot ? open_file(s, env, err) : fail(err, LUCE_E_NOMEM, "out of memory for the draft model");
-    if (!st) {
-        int vocab = runner_model(s->runner)->c.vocab;
-        s->logits = mem_array((size_t)vocab, sizeof *s->logits);
-        if (!s->logits) st = fail(err, LUCE_E_NOMEM, "out of memory for the logits of %d tokens", vocab);
-    }
     if (st) close_model(s);
     else *out = s;
     return st;
@@ -128,14 +122,13 @@ static luce_status catch_up(struct drafter_state *s, struct draft *d, struct fol
     return st;
 }
 
-/* Adds the children of p->node from the logits. */
+/* Adds the children of p->node. */
 static luce_status grow(struct drafter_state *s, struct pass *p, luce_error *err)
 {
-    luce_status st = runner_logits(s->runner, p->out, s->logits, err);
-    if (st) return st;
-    int vocab = runner_model(s->runner)->c.vocab, known = vocab < s->target_vocab ? vocab : s->target_vocab;
-    p->node = guesses_grow(p->draft, p->node, s->logits, known, s->target, &p->token);
-    return LUCE_OK;
+    struct candidates c;
+    luce_status st = guesses_read(s->runner, &s->say, p->out, 1, &c, err);
+    if (!st) p->node = guesses_grow(p->draft, p->node, &c, &p->token);
+    return st;
 }
 
 /* Rows of the next pass: what the text has more, then the guess before. */

@@ -12,10 +12,9 @@
 
 struct drafter_state {
     struct runner *runner;
-    const struct vocab *vocab;      /* of the target; NULL: it has ids only */
+    struct sayable say;
     const struct model *target;
     struct followers texts;
-    float *logits;                  /* of one row */
     float *hidden;                  /* [STEP_SEQS][embd] the last hidden state of each guess in the making */
 };
 
@@ -24,7 +23,6 @@ static void close_mtp(struct drafter_state *s)
     if (!s) return;
     followers_close(&s->texts);
     runner_close(s->runner);
-    mem_free(s->logits);
     mem_free(s->hidden);
     mem_free(s);
 }
@@ -133,9 +131,10 @@ static luce_status run(struct drafter_state *s, struct pass *pass, int n, bool f
         if (p->rows == 0) continue;
         seq_accept(p->f->seq, NULL, p->rows);
         if (first && seq_length(p->f->seq) == p->held) p->f->n_waiting = 0;
-        st = runner_logits(s->runner, p->out, s->logits, err);
+        struct candidates c;
+        st = guesses_read(s->runner, &s->say, p->out, 1, &c, err);
         if (!st) st = runner_read(s->runner, r->hidden, p->out, 1, p->hidden, err);
-        if (!st) p->node = guesses_grow(p->draft, p->node, s->logits, s->target->c.vocab, s->vocab, &p->token);
+        if (!st) p->node = guesses_grow(p->draft, p->node, &c, &p->token);
     }
     return st;
 }
@@ -210,14 +209,12 @@ static luce_status load(struct drafter_state *s, const struct drafter_env *env, 
                              .chunk = FOLLOW_WAITING,
                              .reuse = cache_reuse(runner_cache(env->target)),
                              .total_positions = cache_total_positions(runner_cache(env->target)) };
-    int vocab = m->c.vocab;
     st = runner_open(&s->runner, m, &p, err);
     fs->runner = s->runner;
     if (!st) st = followers_open(fs, err);
     if (st) return st;
-    s->logits = mem_array((size_t)vocab, sizeof *s->logits);
     s->hidden = mem_array((size_t)STEP_SEQS * (size_t)fs->embd, sizeof *s->hidden);
-    return s->logits && s->hidden ? LUCE_OK : fail(err, LUCE_E_NOMEM, "out of memory for the drafter");
+    return s->hidden ? LUCE_OK : fail(err, LUCE_E_NOMEM, "out of memory for the drafter");
 }
 
 static luce_status open_mtp(struct drafter_state **out, const struct drafter_env *env, luce_error *err)
@@ -225,7 +222,7 @@ static luce_status open_mtp(struct drafter_state **out, const struct drafter_env
     *out = NULL;
     struct drafter_state *s = mem_zero(sizeof *s);
     if (!s) return fail(err, LUCE_E_NOMEM, "out of memory for the drafter");
-    s->vocab = env->vocab;
+    s->say = (struct sayable){ .n_tokens = env->model->c.vocab, .vocab = env->vocab };
     s->target = env->model;
     luce_status st = load(s, env, err);
     if (st) close_mtp(s);

@@ -255,31 +255,6 @@ TEST(width_is_wide_when_rows_are_free_and_none_when_they_cost_a_step)
     CHECK(width_depth(&c, &r[0], 8, 15, cheap) < width_depth(&c, &r[0], 1, 15, cheap), "company narrows");
 }
 
-TEST(guesses_know_how_likely_they_are)
-{
-    enum { MANY = 1003, BEST = 5 };
-    float logits[MANY], likely[BEST];
-    int32_t ids[BEST];
-    uint64_t seed = test_random();
-    for (int round = 0; round < 20; round++) {
-        double sum = 0, size = round < 10 ? 3 : 60;
-        for (int i = 0; i < MANY; i++) {
-            logits[i] = (float)(size * rng_normal(seed, (uint64_t)round, (uint64_t)i));
-            sum += exp((double)logits[i]);
-        }
-        CHECK_EQ(likeliest(logits, MANY, NULL, NULL, BEST, ids, likely), BEST);
-        for (int k = 0; k < BEST; k++) {
-            int above = 0;
-            for (int i = 0; i < MANY; i++) above += logits[i] > logits[ids[k]];
-            CHECK_EQ(above, k);
-            CHECK(fabs((double)likely[k] - ((double)logits[ids[k]] - log(sum))) < 1e-4 * size, "%g", (double)likely[k]);
-        }
-    }
-    logits[7] = NAN;
-    CHECK_EQ(likeliest(logits, MANY, NULL, NULL, BEST, ids, likely), BEST);
-    for (int k = 0; k < BEST; k++) CHECK(ids[k] != 7 && isfinite(likely[k]));
-}
-
 TEST(guesses_that_do_not_pay_are_left_and_taken_up_again)
 {
     static const int poor[] = { 1, 2, 1, 4, 1, 1, 3, 2 };

@@ -4,6 +4,7 @@
 #ifndef LUCE_DEVICE_CPU_VEC_H
 #define LUCE_DEVICE_CPU_VEC_H
 
+#include <float.h>
 #include <math.h>
 #include <stdint.h>
 #include <string.h>

@@ -426,12 +426,27 @@ static void emit_argmax(struct emitter *e)
     done(e, launch_argmax(l, &x, bucket_rows(e, y)));
 }
 
+static void emit_likely(struct emitter *e)
+{
+    _Static_assert((int)LIKELY_PICKS == (int)LIKELY_MOST, "room for all");
+    const struct likely_attr *a = e->c->attr;
+    struct val ids = e->c->out[0], likely = e->c->out[1];
+    struct likely_args x = { .x = value_at(e, e->c->in[0]), .ids = (int32_t *)(void *)value_at(e, ids),
+                             .host_ids = e->p->places[ids.id].host, .likely = value_at(e, likely),
+                             .host_likely = (float *)(void *)e->p->places[likely.id].host, .n_rows = rows_at(e, ids),
+                             .cols = shape_of(e, e->c->in[0]).cols, .k = a->k,
+                             .scale = a->scale != 0 ? a->scale : 1, .scratch = e->g->block + e->p->scratch_at };
+    struct launch *l = push(e, 2);
+    if (!l) return;
+    done(e, launch_likely(l, &x, bucket_rows(e, ids)));
+}
+
 static void (*const emitters[OP_COUNT])(struct emitter *) = {
     [OP_EMBED] = emit_embed, [OP_NORM] = emit_norm, [OP_LINEAR] = emit_linear, [OP_GLU] = emit_glu,
     [OP_GATE] = emit_gate, [OP_ROPE_KV] = emit_rope_kv, [OP_ATTN] = emit_attn, [OP_TAKE] = emit_take,
     [OP_ADD] = emit_add, [OP_ARGMAX] = emit_argmax, [OP_ROUTE] = emit_route, [OP_MOE_GLU] = emit_moe_glu,
     [OP_MOE_DOWN] = emit_moe_down, [OP_SHORT_CONV] = emit_short_conv, [OP_DELTA] = emit_delta,
-    [OP_GATED] = emit_gated, [OP_CONV] = emit_conv,
+    [OP_GATED] = emit_gated, [OP_CONV] = emit_conv, [OP_LIKELY] = emit_likely,
 };
 
 bool program_has(int op)
@@ -519,6 +534,9 @@ luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err)
                                (uint64_t)((const struct moe_attr *)c->attr)->used * (uint64_t)c->shape[0].cols);
         if (c->op == OP_ARGMAX)
             most(&scratch, argmax_scratch(p->plan->bucket.rows[c->shape[0].rows],
+                                          p->tape->values[c->in[0].id].shape.cols));
+        if (c->op == OP_LIKELY)
+            most(&scratch, likely_scratch(p->plan->bucket.rows[c->shape[0].rows],
                                           p->tape->values[c->in[0].id].shape.cols));
         bool experts = c->op == OP_MOE_GLU || c->op == OP_MOE_DOWN;
         if (c->op != OP_LINEAR && c->op != OP_GLU && !experts) continue;

@@ -115,6 +115,20 @@ uint64_t argmax_scratch(int rows, int cols);
 /* Returns how many launches it filled: 2. */
 int launch_argmax(struct launch *l, const struct argmax_args *a, int rows);
 
+enum { LIKELY_PICKS = 16 };     /* k, at most */
+struct likely_args {
+    const float *x;
+    int32_t *ids, *host_ids;    /* host: pinned memory that also gets the result, or NULL */
+    float *likely, *host_likely;
+    const int32_t *n_rows;
+    int32_t cols, k;
+    float scale;
+    void *scratch;              /* likely_scratch bytes */
+};
+uint64_t likely_scratch(int rows, int cols);
+/* Returns how many launches it filled: 2. */
+int launch_likely(struct launch *l, const struct likely_args *a, int rows);
+
 struct rope_kv_args {
     const float *x, *q_norm, *k_norm, *freq;
     float *q;

@@ -82,7 +82,14 @@ static void place_forms(struct program *p)
     p->scratch_at = end;
 }
 
-/* Pinned mirrors of kept columns of whole numbers (argmax), so that reading them needs no copy. */
+static bool has_mirror(const struct program *p, const struct value *x)
+{
+    if (!x->keep || x->producer < 0) return false;
+    int op = p->tape->calls[x->producer].op;
+    return op == OP_ARGMAX || op == OP_LIKELY;
+}
+
+/* Pinned mirrors of kept tokens and their likelihoods, so that reading them needs no copy. */
 static luce_status place_mirrors(struct gpu *g, struct program *p, luce_error *err)
 {
     size_t n = 0;
@@ -95,9 +102,9 @@ static luce_status place_mirrors(struct gpu *g, struct program *p, luce_error *e
         }
         for (int v = 1; v < p->tape->n_values; v++) {
             const struct value *x = &p->tape->values[v];
-            if (!x->keep || x->producer < 0 || p->tape->calls[x->producer].op != OP_ARGMAX) continue;
+            if (!has_mirror(p, x)) continue;
             if (p->host) p->places[v].host = p->host + n;
-            n += (size_t)p->plan->bucket.rows[x->shape.rows];
+            n += (size_t)p->plan->bucket.rows[x->shape.rows] * (size_t)x->shape.cols;
         }
     }
     return LUCE_OK;
@@ -291,7 +298,7 @@ luce_status gpu_read(struct device *d, struct program *p, struct val v, int firs
     struct gpu *g = (struct gpu *)d;
     uint64_t bytes = (uint64_t)n_rows * shape_row_bytes(p->tape->values[v.id].shape);
     if (p->places[v.id].host) {
-        memcpy(host, p->places[v.id].host + first_row, bytes);
+        memcpy(host, p->places[v.id].host + (size_t)first_row * bytes / (size_t)n_rows / 4, bytes);
         return LUCE_OK;
     }
     luce_status st = gpu_check(g, GPU(MemcpyAsync)(host, row_at(g, p, v, first_row), bytes,

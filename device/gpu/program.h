@@ -10,7 +10,7 @@ struct place {
     bool f32;                   /* somebody reads it in f32 */
     int form_from, form_to;     /* life of the form: calls */
     uint64_t form_at, form_bytes;
-    int32_t *host;              /* pinned mirror of a kept i32 column, or NULL */
+    int32_t *host;              /* pinned mirror of a kept result of few columns (words of 4 bytes), or NULL */
 };
 
 struct launches {
