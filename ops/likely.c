@@ -73,7 +73,8 @@ static struct val record_case(struct case_env *env, const struct op_case *c)
 
 static void cases(struct case_list *l)
 {
-    static const int shapes[][2] = { { 1, 1 }, { 3, 8 }, { 31, 4 }, { 64, 16 }, { 2049, 1 }, { 4097, 8 }, { 49152, 8 } };
+    static const int shapes[][2] = { { 1, 1 },    { 3, 8 },    { 31, 4 },   { 64, 16 },
+                                     { 2049, 1 }, { 4097, 8 }, { 49152, 8 } };
     for (size_t i = 0; i < COUNT(shapes); i++)
         for (int flags = 0; flags < 4; flags++)
             case_add(l, &(struct op_case){ .n_rows = flags & TIES ? 3 : shapes[i][0] > 9000 ? 5 : 33,

@@ -8,7 +8,8 @@
 luce_status followers_open(struct followers *fs, luce_error *err)
 {
     fs->slot = mem_array((size_t)fs->n_slots, sizeof *fs->slot);
-    return fs->slot ? LUCE_OK : fail(err, LUCE_E_NOMEM, "out of memory for the drafter");
+    fs->rows = mem_array(FOLLOW_WAITING * (size_t)fs->embd, sizeof *fs->rows);
+    return fs->slot && fs->rows ? LUCE_OK : fail(err, LUCE_E_NOMEM, "out of memory for the drafter");
 }
 
 void followers_close(struct followers *fs)
@@ -19,7 +20,9 @@ void followers_close(struct followers *fs)
         mem_free(fs->slot[i].waiting);
     }
     mem_free(fs->slot);
+    mem_free(fs->rows);
     fs->slot = NULL;
+    fs->rows = NULL;
 }
 
 size_t followers_feature(const struct followers *fs)
@@ -83,15 +86,27 @@ luce_status follow(struct followers *fs, int slot, const int32_t *ids, int at, l
     return f->end < at ? adopt(fs, f, ids, at, err) : LUCE_OK;
 }
 
-/* Copies the target's outputs of one row to the end of what waits. */
-static luce_status take_row(const struct followers *fs, struct follower *f, int row, luce_error *err)
+/* How many of the accepted rows from the i-th on stand one after the other in the step. */
+static int run_of_rows(const struct observed *o, int i)
+{
+    int n = 1;
+    while (i + n < o->n && (!o->path || o->path[i + n] == o->path[i] + n)) n++;
+    return n;
+}
+
+/* Copies the target's outputs of n rows of its step to the end of what waits. */
+static luce_status take_rows(struct followers *fs, struct follower *f, int row, int n, luce_error *err)
 {
     const struct record *r = runner_record(fs->target);
-    float *to = f->waiting + (size_t)f->n_waiting * followers_feature(fs);
+    size_t embd = (size_t)fs->embd, feature = followers_feature(fs);
+    float *to = f->waiting + (size_t)f->n_waiting * feature;
     luce_status st = LUCE_OK;
-    for (int i = 0; i < fs->n_taps && !st; i++)
-        st = runner_read(fs->target, r->taps[i], row, 1, to + (size_t)i * (size_t)fs->embd, err);
-    if (!st) f->n_waiting++;
+    for (int i = 0; i < fs->n_taps && !st; i++) {
+        st = runner_read(fs->target, r->taps[i], row, n, fs->rows, err);
+        for (int k = 0; k < n && !st; k++)
+            memcpy(to + (size_t)k * feature + (size_t)i * embd, fs->rows + (size_t)k * embd, embd * sizeof *to);
+    }
+    if (!st) f->n_waiting += n;
     return st;
 }
 
@@ -106,10 +121,15 @@ luce_status follow_observe(struct followers *fs, const struct observed *o, luce_
         memcpy(f->ids, o->ids, (size_t)o->at * sizeof *f->ids);
         f->end = o->at;
     }
-    for (int i = 0; i < o->n && !st; i++) {
+    for (int i = 0, n; i < o->n && !st; i += n) {
         if (f->n_waiting == FOLLOW_WAITING) st = fs->feed(fs->state, f, o->ids, f->n_waiting, err);
-        if (!st) st = take_row(fs, f, o->first_row + (o->path ? o->path[i] : i), err);
-        if (!st) f->ids[f->end++] = o->ids[o->at + i];
+        int room = FOLLOW_WAITING - f->n_waiting;
+        n = run_of_rows(o, i);
+        if (n > room) n = room;
+        if (!st) st = take_rows(fs, f, o->first_row + (o->path ? o->path[i] : i), n, err);
+        if (st) return st;
+        memcpy(f->ids + f->end, o->ids + o->at + i, (size_t)n * sizeof *f->ids);
+        f->end += n;
     }
     return st;
 }
