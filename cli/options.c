@@ -51,7 +51,7 @@ static const struct { const char *name, *is; } aliases[] = {
 /* Words that stand for a value. */
 static const struct { const char *option, *word, *value; } spoken[] = {
     { "context", "auto", "0" }, { "kv-pool-tokens", "auto", "0" }, { "chunk", "auto", "0" }, { "threads", "auto", "0" },
-    { "prefix-cache-max-mib", "auto", "0" },
+    { "prefix-cache-max-mib", "auto", "0" }, { "device", "auto:0", "auto" }, { "draft-device", "auto:0", "auto" },
 };
 
 void options_variable(const char *option, char out[NAME_MAX_BYTES])
@@ -195,6 +195,17 @@ static luce_status set_fallbacks(struct options *o, enum command_id id, luce_err
     return st;
 }
 
+/* A variable of an option that the server does not have: it may be empty or say that the thing is off. */
+static luce_status check_absent(const char *name, luce_error *err)
+{
+    char variable[NAME_MAX_BYTES];
+    bool on = true;
+    options_variable(name, variable);
+    const char *value = getenv(variable);
+    if (!value || !*value || !strcmp(value, "none") || (parse_flag(value, &on) && !on)) return LUCE_OK;
+    return fail(err, LUCE_E_ARG, "%s: %s", variable, option_absent(name, strlen(name)));
+}
+
 static luce_status set_from_environment(struct options *o, enum command_id id, luce_error *err)
 {
     luce_status st = LUCE_OK;
@@ -206,6 +217,8 @@ static luce_status set_from_environment(struct options *o, enum command_id id, l
     for (int i = 0; i < options_count && !st; i++)
         if (is_for(&options_table[i], id))
             st = set_from_variable(o, &options_table[i], options_table[i].name, err);
+    for (int i = 0; id == COMMAND_SERVE && !st && option_absent_name(i); i++)
+        st = check_absent(option_absent_name(i), err);
     return st;
 }
 
@@ -240,6 +253,8 @@ static luce_status set_from_line(struct options *o, enum command_id id, const ch
     name += name[0] == '-' && name[1] == '-' ? 2 : 0;
     for (char *c = name; *c; c++) *c = *c == '_' ? '-' : *c;
     const struct option *row = find_name(id, name, strlen(name), &own);
+    const char *instead = !row && id == COMMAND_SERVE ? option_absent(name, strlen(name)) : NULL;
+    if (instead) return fail(err, LUCE_E_ARG, "%s: %s: %s", from, name, instead);
     if (!row || !strcmp(row->name, "config")) return fail(err, LUCE_E_ARG, "%s: no option '%s'", from, name);
     return set(o, row, from, value ? trim(value) : "yes", err);
 }
@@ -324,6 +339,8 @@ static luce_status parse_args(struct options *o, enum command_id id, const struc
         bool own;
         size_t len = strcspn(arg, "=");
         const struct option *row = find(id, arg, len, &own);
+        const char *instead = !row && id == COMMAND_SERVE ? option_absent(arg + 2, len > 2 ? len - 2 : 0) : NULL;
+        if (instead) return fail(err, LUCE_E_ARG, "%.*s: %s", (int)len, arg, instead);
         if (!row)
             return fail(err, LUCE_E_ARG, "%s: no option '%.*s'; 'luce %s --help' lists them", command->name,
                         (int)len, arg, command->name);
@@ -335,6 +352,8 @@ static luce_status parse_args(struct options *o, enum command_id id, const struc
         arg[len] = '\0';
         if (!value) return fail(err, LUCE_E_ARG, "%s: the value is missing; expected %s", arg, row->value);
         if (!own && given[row - options_table] == BY_NAME) continue;
+        if (id == COMMAND_SERVE && row == named("model") && given[row - options_table] != NOT_GIVEN)
+            return fail(err, LUCE_E_ARG, "two models: one server serves one model; start a server for each");
         given[row - options_table] = own ? BY_NAME : BY_ALIAS;
         st = set(o, row, arg, value, err);
     }
@@ -370,6 +389,9 @@ luce_status options_parse(struct options *o, enum command_id id, const struct co
     const struct drafter *d = !st && id != COMMAND_BENCH && o->spec ? drafter_find(o->spec) : NULL;
     if (d && d->told)
         st = fail(err, LUCE_E_ARG, "--spec %s: it is told what to guess, which only 'luce bench' does", d->name);
+    if (!st && o->draft_device && strcmp(o->draft_device, "auto") && strcmp(o->draft_device, o->device))
+        st = fail(err, LUCE_E_ARG, "--draft-device %s: a drafter runs on the model's device, --device %s",
+                  o->draft_device, o->device);
     if (st) return st;
     if (o->n_operands > command->max_operands)
         return fail(err, LUCE_E_ARG, "%s: '%s' is too much; usage: luce %s [options] %s", command->name,

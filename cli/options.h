@@ -29,6 +29,7 @@ struct options {
     int64_t values;                 /* elements of an array that are shown */
     const char *synthetic, *device, *prompt, *system, *cache_type_k, *cache_type_v;
     const char *spec, *draft;       /* a drafter's name and file, or NULL */
+    const char *draft_device, *draft_residency;
     int64_t draft_max, draft_block_size;
     bool ddtree;
     double ddtree_tau;
@@ -57,7 +58,7 @@ struct options {
     int64_t port, default_max_tokens, max_concurrency, queue, max_body_mib, keep_alive;
     int64_t kv_pool_tokens, prefix_cache_mib, admission_coalesce_ms;
     int64_t think_max_tokens, hard_limit_reply_budget, effort[5];
-    int64_t prefix_cache_slots;
+    int64_t prefix_cache_slots, prefill_cache_slots;
     bool no_cors, list_devices, paged_attention, agent_turn_cache;
     const char *config;
     struct buf texts;               /* owned: what a configuration file and LUCE_ARGS said */

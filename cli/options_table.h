@@ -42,5 +42,9 @@ void options_variable(const char *option, char out[NAME_MAX_BYTES]);
 void options_known(struct buf *out, const struct option *row);
 /* Adds ", also --max-ctx" for each other name that the command knows it by. */
 void options_aliases(struct buf *out, const struct option *row, enum command_id id);
+/* options_absent.c: why the server has no option of this name (len bytes), which others have, and what to do instead;
+ * NULL: nobody has it. And the i-th of these names, NULL past the end. */
+const char *option_absent(const char *name, size_t len);
+const char *option_absent_name(int i);
 
 #endif

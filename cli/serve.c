@@ -57,6 +57,8 @@ static luce_status check(const struct options *o, luce_error *err)
     if (!o->agent_turn_cache)
         return fail(err, LUCE_E_ARG, "--agent-turn-cache=no: answers stay in the cache; --prefix-reuse off forgets "
                     "them");
+    if (!strcmp(o->draft_residency, "request-scoped"))
+        return fail(err, LUCE_E_ARG, "--draft-residency request-scoped: a drafter stays loaded as long as its model");
     if (!o->tls_cert != !o->tls_key) return fail(err, LUCE_E_ARG, "--tls-cert and --tls-key belong together");
     for (int i = 0; i < o->api_key.n; i++)
         if (!*o->api_key.at[i]) return fail(err, LUCE_E_ARG, "--api-key: it is empty");

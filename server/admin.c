@@ -274,20 +274,6 @@ bool metrics_get(struct server *s, struct exchange *x, struct refusal *why)
     return true;
 }
 
-bool page_get(struct server *s, struct exchange *x, struct refusal *why)
-{
-    static const char page[] =
-        "<!doctype html><meta charset=utf-8><title>luce</title><style>body{font:16px sans-serif;margin:2em}"
-        "td{padding:.2em 1em}</style><h1>luce</h1><table id=t></table><script>"
-        "const show=d=>t.innerHTML=Object.entries(d).map(([k,v])=>`<tr><td>${k}<td>${String(v).replace(/[<&]/g,'')}`)"
-        ".join('');fetch('/status/json').then(r=>r.json()).then(show);"
-        "new EventSource('/status/events').addEventListener('status',e=>show(JSON.parse(e.data)))</script>";
-    if (!x->wants_html) return status_get(s, x, why);
-    x->type = "text/html; charset=utf-8";
-    buf_add_text(&x->reply, page);
-    return true;
-}
-
 static void put_ids(struct json *j, const char *key, const struct prompt *p)
 {
     json_key(j, key);

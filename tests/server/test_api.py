@@ -1,5 +1,6 @@
 """Text, limits and errors of all APIs, with a scripted model."""
 import json
+import re
 import random
 import unittest
 
@@ -284,6 +285,12 @@ class Api(unittest.TestCase):
             json.loads(text)
         self.assertEqual(json.loads(self.server.call("GET", "/v1/models?client_version=1")[2])["models"][0]["slug"], "script")
         self.assertIn(b"<html", self.server.call("GET", "/", headers={"Accept": "text/html"})[2].replace(b"<!doctype ", b"<"))
+        page = self.server.call("GET", "/status", headers={"Accept": "text/html"})[2].decode()
+        for word in ("http:", "https:", "src=", "@import", "innerHTML"):        # nothing from outside, nothing as markup
+            self.assertNotIn(word, page)
+        shown = set(json.loads(self.server.call("GET", "/status/json")[2])) | {"in_s", "out_s", "used"}
+        for rows in re.findall(r"'(?:Requests|Tokens|Cache)',{(.*?)}", page):
+            self.assertLessEqual(set(re.findall(r"(\w+):'", rows)), shown)
         self.assertIn(b"luce_generated_tokens_total", self.server.call("GET", "/metrics")[2])
         self.assertEqual(self.server.call("GET", "/v1/models/other")[0], 404)
         self.assertEqual(self.server.call("OPTIONS", "/v1/messages")[0], 204)

@@ -142,6 +142,24 @@ class RealModel(unittest.TestCase):
                 self.assertEqual(r.returncode, 2)
                 self.assertIn(says, r.stderr)
 
+    def test_what_the_server_does_not_do_is_refused_with_what_to_do(self):
+        luce = os.path.join(BUILD, "luce")
+        for args, variables, says in (
+                (["--profile", "any"], {}, "--profile: there are no launch profiles; --config"), (["--draft-swa=2048"], {}, "--draft-swa: a drafter"),
+                (["--draft-device", "cuda:7"], {}, "--draft-device cuda:7: a drafter runs on the model's device"),
+                (["--draft-residency", "request-scoped"], {}, "stays loaded"), (["--draft-residency", "never"], {}, "auto|persistent"),
+                (["--model", "other.gguf", "--model", MODEL], {}, "one server serves one model"),
+                (["--kvflash", "auto"], {}, "--kvflash: the whole context"), (["--swap-residency"], {}, "start a server for each"),
+                ([], {"LUCE_MMPROJ": "x.gguf"}, "LUCE_MMPROJ: there is no image input"), ([], {"LUCE_FA_WINDOW": "512"}, "LUCE_FA_WINDOW: "),
+                ([], {"LUCE_PREFILL_MODE": "always"}, "LUCE_PREFILL_MODE: prompts are never shortened")):
+            model = [] if "--model" in args else [MODEL]
+            r = subprocess.run([luce, "serve"] + model + args, stderr=subprocess.PIPE, text=True, env=dict(os.environ, **variables), timeout=60)
+            self.assertEqual(r.returncode, 2, r.stderr)
+            self.assertIn(says, r.stderr)
+        p, _ = self.start("--draft-device", "auto:0", "--draft-residency", "persistent", "--prefill-cache-slots", "4", LUCE_LAZY="0",
+                          LUCE_PREFILL_MODE="off", LUCE_MMPROJ="", LUCE_TARGET_DEVICE="auto:0")
+        self.stop(p)
+
     def test_names_of_the_other_server_mean_the_same(self):
         link = os.path.join(tempfile.mkdtemp(), "luce_server")
         os.symlink(os.path.join(BUILD, "luce"), link)
