@@ -80,7 +80,7 @@ struct form program_form(const struct gpu *g, const struct program *p, struct va
     /* As a number: while a program is laid out there is no block yet, and only whether there is a form counts. */
     f.at = (void *)((uintptr_t)g->block + p->places[v.id].form_at);
     if (program_wide(p, x->shape.rows)) f.rows = (rows + WIDE_ROWS - 1) / WIDE_ROWS * WIDE_ROWS;
-    else f.nt = rows <= 8 ? 1 : rows <= 16 ? 2 : rows <= 32 ? 4 : 8;
+    else for (f.rows = 1; f.rows < rows && f.rows < NARROW_ROWS; f.rows *= 2);
     int op = x->producer < 0 ? -1 : p->tape->calls[x->producer].op;
     if (op == OP_GLU || op == OP_GATE) f.scale = gated_scale;
     return f;
@@ -547,7 +547,7 @@ luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err)
             if (!w) continue;
             struct product x = { .format = w->format, .n_cols = w->n_cols, .n_rows_w = w->n_rows,
                                  .x = program_form(g, p, c->in[0]) };
-            if (x.x.nt) most(&p->parts_bytes, product_parts(&x, g->n_units));
+            if (x.x.rows <= NARROW_ROWS) most(&p->parts_bytes, product_parts(&x, g->n_units));
             else most(&panel, wide_panel_bytes(&x, g->n_units));
         }
     }

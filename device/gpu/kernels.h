@@ -2,10 +2,8 @@
  * fills a launch. A launch is data (kernel, grid, arguments), so a program keeps a list of them, captures
  * it into a graph or runs it call by call. Pointers in arguments are device addresses.
  *
- * The activations of a product are f16 in the order in which its kernel reads them (struct form):
- *   narrow  B-fragment order of the matrix instruction, nt tiles of eight rows (x_at, linear_narrow.cuh)
- *   wide    panels [k / 64][row][128 bytes], the 16-byte pieces of a row swapped by row % 8
- * Columns up to the next multiple of 64 are written as zeros. */
+ * The activations of a product are f16 (struct form) in panels [k / 64][row][128 bytes], the 16-byte pieces of a
+ * row swapped by row % 8, as matrix units read them from shared memory. Columns up to the next multiple of 64 are written as zeros. */
 #ifndef LUCE_DEVICE_GPU_KERNELS_H
 #define LUCE_DEVICE_GPU_KERNELS_H
 
@@ -33,7 +31,7 @@ struct launch {
 /* Where a value also goes as the activations of products. at NULL: nowhere. */
 struct form {
     uint8_t *at;
-    int32_t  nt, rows;          /* nt 0: wide, with this many rows in a panel */
+    int32_t  rows;              /* of a panel: 1, 2, 4, .. NARROW_ROWS, or wide: a multiple of WIDE_ROWS */
     float    scale;             /* power of two that keeps the values in f16's range */
 };
 

@@ -9,7 +9,7 @@
 struct product_fns {
     void (*prepare)(void);
     void (*fill)(launch *l, const product *p, int n_units);
-    uint64_t (*parts)(int n_strips, int nt, int n_units);
+    uint64_t (*parts)(int n_strips, int x_rows, int n_units);
     void (*moe)(launch *l, const moe_product *p, int n_units);
     /* Strips first .. first + n - 1 as f16 panels: [strip][k / 64][STRIP rows][128 bytes]. NULL: tiles are. */
     void (*unpack)(launch *l, const product *p, int first, int n, uint8_t *panel);
@@ -33,9 +33,8 @@ template <class F> static void prepare_format()
 template <class F, int NT> static void launch_width(launch *l, const linear_args &a, int epilogue, int n_units)
 {
     typedef linear_shape<F, NT> shape;
-    const int chunks = shape::PANEL < a.n_chunks ? (int)shape::PANEL : a.n_chunks;
-    size_t bytes = shape::FIXED + (size_t)chunks * NT * X_CHUNK;
-    if (bytes > shape::LIMIT) bytes = shape::LIMIT;
+    const size_t all = (size_t)a.n_chunks * a.x_rows * X_ROW, room = (size_t)shape::PANEL * NT * X_CHUNK;
+    const size_t bytes = shape::FIXED + (all < room ? all : room);
     void (*kernel)(linear_args) = epilogue == PRODUCT_STORE ? linear_narrow<F, NT, EPI_STORE>
                                 : epilogue == PRODUCT_SILU  ? linear_narrow<F, NT, EPI_GLU_SILU>
                                                             : linear_narrow<F, NT, EPI_GLU_GELU>;
@@ -47,7 +46,7 @@ template <class F> static void launch_format(launch *l, const product *p, int n_
     a.tiles = p->tiles;
     a.x = p->x.at;
     a.y = p->y;
-    a.y_frag = p->form.at;
+    a.y_form = p->form.at;
     a.residual = p->residual;
     a.bias = p->bias;
     a.parts = p->parts;
@@ -58,19 +57,21 @@ template <class F> static void launch_format(launch *l, const product *p, int n_
     a.n_strips = (p->n_rows_w + STRIP - 1) / STRIP;
     a.out_rows = p->out_rows;
     a.y_stride = p->y_stride;
+    a.x_rows = p->x.rows;
     a.unit = 1.0f / (p->unit * p->x.scale);
     a.softcap = p->softcap;
-    a.frag_scale = p->form.scale;
-    switch (p->x.nt) {
-    case 1: launch_width<F, 1>(l, a, p->epilogue, n_units); break;
-    case 2: launch_width<F, 2>(l, a, p->epilogue, n_units); break;
-    case 4: launch_width<F, 4>(l, a, p->epilogue, n_units); break;
-    default: launch_width<F, 8>(l, a, p->epilogue, n_units);
+    a.form_scale = p->form.scale;
+    switch (a.x_rows) {
+    case 64: launch_width<F, 8>(l, a, p->epilogue, n_units); break;
+    case 32: launch_width<F, 4>(l, a, p->epilogue, n_units); break;
+    case 16: launch_width<F, 2>(l, a, p->epilogue, n_units); break;
+    default: launch_width<F, 1>(l, a, p->epilogue, n_units);
     }
 }
 /* A strip is shared by the blocks whose ranges meet it. */
-template <class F> static uint64_t parts_of(int n_strips, int nt, int n_units)
+template <class F> static uint64_t parts_of(int n_strips, int x_rows, int n_units)
 {
+    const int nt = (x_rows + 7) / 8;
     const uint64_t blocks = (uint64_t)n_units / (n_strips > 0 ? n_strips : 1) + 2;
     return blocks * n_strips * ROW_WARPS * 2 * nt * 4 * WARP * sizeof(uint64_t);
 }

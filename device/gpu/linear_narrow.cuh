@@ -5,8 +5,9 @@
  * cut into one contiguous range a block (one block a multiprocessor), so every block reads the same
  * number of consecutive bytes. In a block, warp (rw, kw) multiplies rows 32 rw .. of the units u with
  * u % KWARPS == kw: its tiles come through its own ring in shared memory (asynchronous copies, STAGES
- * ahead, started before the wait for the kernel before), activations in B-fragment order from shared
- * memory.
+ * ahead, started before the wait for the kernel before), activations in panels from shared memory. From GROUP_FROM
+ * column tiles on, the warps of a kw multiply together where the card has products of warp groups: their sums have
+ * the same bits as the matrix instruction's.
  * Order of the sum of one output: per kw over ascending u (k ascending within a tile by the matrix
  * instruction), then kw ascending, then blocks ascending. It depends on the weight's shape, its format
  * and the number of multiprocessors alone: never on the width, on other rows, or on timing.
@@ -18,15 +19,15 @@
 #define LUCE_DEVICE_GPU_LINEAR_NARROW_CUH
 
 #include "device/gpu/quant/tiles.cuh"
+#include "device/gpu/wgmma.cuh"
 
-enum { STRIP = 128, ROW_WARPS = STRIP / TILE_ROWS, X_CHUNK = 1024 /* bytes of 64 columns x 8 rows */ };
+enum { STRIP = 128, ROW_WARPS = STRIP / TILE_ROWS, X_ROW = 128 /* bytes of 64 columns */, X_CHUNK = 8 * X_ROW,
+       GROUP_FROM = 4 };
 
-/* Byte of activation (n, k) in B-fragment order, NT tiles of eight rows:
- * [k / 64][n / 8][k-step pair][lane][k-step % 2][register][half] */
-__host__ __device__ inline uint64_t x_at(int n, int k, int nt)
+/* Byte of row n, column k in panels of `rows` rows: the form of a product's activations. */
+__host__ __device__ inline uint64_t panel_at(int n, int k, int rows)
 {
-    int s = k % 64 / 16, r = k % 16 / 8, t = k % 8 / 2, e = k & 1, lane = n % 8 * 4 + t;
-    return (uint64_t)(k / 64) * nt * X_CHUNK + n / 8 * X_CHUNK + s / 2 * 512 + lane * 16 + s % 2 * 8 + r * 4 + e * 2;
+    return ((uint64_t)(k / 64) * rows + n) * 128 + (uint64_t)(((k % 64 / 8) ^ (n % 8)) * 16 + k % 8 * 2);
 }
 
 enum { CALLS_MAX = 1024 };
@@ -39,9 +40,9 @@ enum epilogue { EPI_STORE, EPI_GLU_SILU, EPI_GLU_GELU };
 
 struct linear_args {
     const uint8_t *tiles;       /* packed weights: [strip][k / 64][rw] tiles */
-    const uint8_t *x;           /* activations, B-fragment order */
+    const uint8_t *x;           /* activations, panels of x_rows rows */
     float *y;                   /* [n][y_stride] f32, or NULL */
-    uint8_t *y_frag;            /* activations of the next product (B-fragment order), or NULL */
+    uint8_t *y_form;            /* activations of the next product, in panels of x_rows rows, or NULL */
     const float *residual;      /* [n][y_stride], or NULL */
     const float *bias;          /* [rows], or NULL */
     uint64_t *parts;            /* scratch of shared strips: (value, tag) */
@@ -49,10 +50,11 @@ struct linear_args {
     uint32_t call;              /* of this product in its program, below CALLS_MAX */
     const int32_t *n_rows;      /* rows of the step in use */
     int n_chunks, n_strips;     /* columns / 64, rows / 128, rounded up */
+    int x_rows;                 /* 1, 2, 4 or 8 NT */
     int out_rows, y_stride;     /* rows of the output that exist */
     float unit;                 /* undoes the weights' power of two */
     float softcap;
-    float frag_scale;           /* power of two applied to y_frag */
+    float form_scale;           /* power of two applied to y_form */
 };
 
 __device__ inline float act_silu(float x)
@@ -75,14 +77,15 @@ __host__ __device__ inline int unit_block(int u, int n, int units)
     return (int)((((int64_t)u + 1) * n - 1) / units);
 }
 
-/* Blocks for a matrix: every multiprocessor, but a strip by no more than SHARES blocks, since one of them sums the
- * parts of all, and each with work for all its warps. */
+/* Blocks for a matrix: the multiprocessors, but a strip by no more than SHARES blocks, since one of them sums the
+ * parts of all, each with work for all its warps, and as few as take no longer: warps go through whole tiles. */
 enum { SHARES = 16 };
 __host__ __device__ inline int product_blocks(int n_strips, int n_chunks, int k_warps, int n_units)
 {
     const int each = n_chunks / k_warps < SHARES ? n_chunks / k_warps : SHARES;
-    const int most = n_strips * (each > 1 ? each : 1);
-    return n_units < most ? n_units : most;
+    const int most = n_strips * (each > 1 ? each : 1), n = n_units < most ? n_units : most;
+    const int units = n_strips * n_chunks, turns = ((units + n - 1) / n + k_warps - 1) / k_warps;
+    return (units + k_warps * turns - 1) / (k_warps * turns);
 }
 
 /* Shared memory of a launch: table, rings, reduction, activations (panel). */
@@ -96,72 +99,82 @@ template <class F, int NT> struct linear_shape {
         /* [rw][kw][register][lane] */
         JOINED = NT > 1 && (NT == 2 || F::KWARPS == 2) ? 2 : 1,     /* column tiles that are summed at a time */
         REDUCE = F::KWARPS * ROW_WARPS * JOINED * 4 * WARP * 4,
-        FIXED = RING + REDUCE + F::LUT + 128,
+        FIXED = (F::LUT + RING + REDUCE + 128 + 1023) / 1024 * 1024,
         LIMIT = 227 * 1024,
         PANEL = (LIMIT - FIXED - 1024) / (NT * X_CHUNK),        /* chunks of activations that fit */
-        HALF = PANEL / 2 / F::KWARPS * F::KWARPS,       /* of them, when they do not stay: as many for each warp */
     };
 };
 
-template <int NT> __device__ inline void clear(float acc[2][NT][4])
+template <int NT> __device__ inline void clear(float acc[2][NT * 4])
 {
 #pragma unroll
     for (int i = 0; i < 2; i++)
 #pragma unroll
-        for (int j = 0; j < NT; j++)
-#pragma unroll
-            for (int r = 0; r < 4; r++) acc[i][j][r] = 0;
+        for (int r = 0; r < NT * 4; r++) acc[i][r] = 0;
 }
-/* A tile's k-steps 2 H and 2 H + 1 with all columns. */
+/* Where lane finds its row of a matrix load in a chunk of activations of x_rows rows; beyond them the rows are
+ * those before once more: nobody reads the columns that come of it. */
+__device__ inline uint32_t lane_in_chunk(int lane, int x_rows)
+{
+    const int n = lane % 8 % x_rows;
+    return n * X_ROW + ((lane / 8) ^ n) * 16;
+}
+/* A tile's k-steps 2 H and 2 H + 1 with all columns. b: this lane's place in the chunk. */
 template <class F, int NT, int H>
-__device__ inline void multiply(float acc[2][NT][4], const typename F::regs &regs, const uint4 *b)
+__device__ inline void multiply(float acc[2][NT * 4], const typename F::regs &regs, const uint8_t *b)
 {
     uint32_t f[2][2][4];
     F::template frag<0, 2 * H>(regs, f[0][0]), F::template frag<0, 2 * H + 1>(regs, f[0][1]);
     F::template frag<1, 2 * H>(regs, f[1][0]), F::template frag<1, 2 * H + 1>(regs, f[1][1]);
 #pragma unroll
     for (int j = 0; j < NT; j++) {
-        uint4 x = b[j * 64 + H * 32];
-        mma_f16(acc[0][j], f[0][0], x.x, x.y);
-        mma_f16(acc[1][j], f[1][0], x.x, x.y);
-        mma_f16(acc[0][j], f[0][1], x.z, x.w);
-        mma_f16(acc[1][j], f[1][1], x.z, x.w);
+        uint32_t x[4];
+        load_matrices(x, b + j * X_CHUNK);
+        mma_f16(&acc[0][4 * j], f[0][0], x[0], x[1]);
+        mma_f16(&acc[1][4 * j], f[1][0], x[0], x[1]);
+        mma_f16(&acc[0][4 * j], f[0][1], x[2], x[3]);
+        mma_f16(&acc[1][4 * j], f[1][1], x[2], x[3]);
     }
 }
-/* The same for one k-step: half the registers, for many columns. */
+/* k-step S by the four warps of a warp group: one instruction for the group's 64 rows of a row tile i. */
 template <class F, int NT, int S>
-__device__ inline void multiply_step(float acc[2][NT][4], const typename F::regs &regs, const uint4 *b)
+__device__ inline void multiply_step(float (&acc)[2][NT * 4], uint32_t (&f)[2][4], const typename F::regs &regs,
+                                     uint64_t x)
 {
-    uint32_t f[2][4];
-    F::template frag<0, S>(regs, f[0]), F::template frag<1, S>(regs, f[1]);
-#pragma unroll
-    for (int j = 0; j < NT; j++) {
-        uint2 x = ((const uint2 *)(b + j * 64 + S / 2 * 32))[S % 2];
-        mma_f16(acc[0][j], f[0], x.x, x.y);
-        mma_f16(acc[1][j], f[1], x.x, x.y);
+    if (S >= 2) {               /* f is free: the products of step S - 2 are done */
+        wgmma_wait<1>();
     }
+    F::template frag<0, S>(regs, f[0]), F::template frag<1, S>(regs, f[1]);
+    wgmma_ready(f[0]), wgmma_ready(f[1]);
+    wgmma_begin();
+    wgmma_rows<NT>(acc[0], f[0], x + 2 * S);
+    wgmma_rows<NT>(acc[1], f[1], x + 2 * S);
+    wgmma_commit();
 }
 
+/* A tile with its chunk of activations; `lane_at` of lane_in_chunk. */
 template <class F, int NT>
-__device__ inline void multiply_tile(float acc[2][NT][4], const typename F::regs &regs, const uint4 *b)
+__device__ inline void multiply_tile(float (&acc)[2][NT * 4], const typename F::regs &regs, const uint8_t *chunk,
+                                     uint32_t lane_at)
 {
-    if constexpr (NT <= 4) {
-        multiply<F, NT, 0>(acc, regs, b), multiply<F, NT, 1>(acc, regs, b);
-    } else {                /* barriers, or loads of later steps come early and sums leave registers */
-        multiply_step<F, NT, 0>(acc, regs, b);
-        if (F::IN_REGISTERS) __syncwarp();
-        multiply_step<F, NT, 1>(acc, regs, b);
-        if (F::IN_REGISTERS) __syncwarp();
-        multiply_step<F, NT, 2>(acc, regs, b);
-        if (F::IN_REGISTERS) __syncwarp();
-        multiply_step<F, NT, 3>(acc, regs, b);
+    if constexpr (HAS_WARPGROUP_MMA && NT >= GROUP_FROM) {
+        const uint64_t x = wgmma_operand(chunk, 0);
+        uint32_t f[2][2][4];
+        multiply_step<F, NT, 0>(acc, f[0], regs, x), multiply_step<F, NT, 1>(acc, f[1], regs, x);
+        multiply_step<F, NT, 2>(acc, f[0], regs, x), multiply_step<F, NT, 3>(acc, f[1], regs, x);
+        wgmma_wait<0>();
+        wgmma_own(acc[0]), wgmma_own(acc[1]);
+    } else {
+        multiply<F, NT, 0>(acc, regs, chunk + lane_at);
+        if (NT > 4 && F::IN_REGISTERS) __syncwarp();    /* or later loads come early and sums leave registers */
+        multiply<F, NT, 1>(acc, regs, chunk + (lane_at ^ 64));
     }
 }
 
 /* Sums over the warps kw of a row group, in order: this warp gets registers kw, kw + KWARPS, ... of the
  * fragments. */
 template <class F, int NT>
-__device__ inline void sum_warps(const float acc[2][NT][4], float v[2][NT * 4 / F::KWARPS], float *reduce, int rw,
+__device__ inline void sum_warps(const float acc[2][NT * 4], float v[2][NT * 4 / F::KWARPS], float *reduce, int rw,
                                  int kw, int lane)
 {
     enum { JOINED = linear_shape<F, NT>::JOINED };
@@ -172,7 +185,7 @@ __device__ inline void sum_warps(const float acc[2][NT][4], float v[2][NT * 4 / 
         for (int j0 = 0; j0 < NT; j0 += JOINED) {
 #pragma unroll
             for (int x = 0; x < JOINED * 4; x++)
-                reduce[(kw * JOINED * 4 + x) * WARP + lane] = acc[i][j0 + x / 4][x % 4];
+                reduce[(kw * JOINED * 4 + x) * WARP + lane] = acc[i][j0 * 4 + x];
             group_sync(1 + rw, F::KWARPS * WARP);
 #pragma unroll
             for (int m = 0; m < JOINED * 4 / F::KWARPS; m++) {
@@ -189,12 +202,11 @@ __device__ inline void sum_warps(const float acc[2][NT][4], float v[2][NT * 4 / 
 /* Sums over the blocks b0 .. b1 that share a strip. Only block b0 has the whole sum afterwards. */
 template <class F, int NT>
 __device__ inline void sum_blocks(const linear_args &a, int strip, int b0, int b1, float v[2][NT * 4 / F::KWARPS],
-                                  int rw, int kw, int lane)
+                                  uint32_t tag, int rw, int kw, int lane)
 {
     enum { MINE = NT * 4 / F::KWARPS, BATCH = MINE < 8 ? 8 / MINE : 1 };
     const uint64_t each = (uint64_t)a.n_strips * ROW_WARPS * 2 * NT * 4 * WARP;
     uint64_t *part = a.parts + ((uint64_t)strip * ROW_WARPS + rw) * 2 * NT * 4 * WARP + lane;
-    const uint32_t tag = *a.serial * CALLS_MAX + a.call;
     if ((int)blockIdx.x > b0) {
 #pragma unroll
         for (int i = 0; i < 2; i++)
@@ -233,59 +245,83 @@ __device__ inline void sum_blocks(const linear_args &a, int strip, int b0, int b
     }
 }
 
+/* Output row of register reg of row tile i, and its column. */
+__device__ inline int sum_row(int strip, int rw, int i, int reg, int lane)
+{
+    return strip * STRIP + rw * TILE_ROWS + i * 16 + lane / 4 + 8 * (reg >> 1 & 1);
+}
+__device__ inline int sum_column(int reg, int lane)
+{
+    return reg / 4 * 8 + 2 * (lane % 4) + (reg & 1);
+}
+
+/* The residuals of this lane's outputs of a strip. */
+template <class F, int NT>
+__device__ inline void load_residual(const linear_args &a, int strip, float to[2][NT * 4 / F::KWARPS], int rows, int rw,
+                                     int kw, int lane)
+{
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int m = 0; m < NT * 4 / F::KWARPS; m++) {
+            const int reg = m * F::KWARPS + kw, n = sum_column(reg, lane), row = sum_row(strip, rw, i, reg, lane);
+            to[i][m] = 0;
+            if (a.residual && n < rows && row < a.out_rows) to[i][m] = a.residual[(uint64_t)n * a.y_stride + row];
+        }
+}
 /* What becomes of a strip's sums. */
 template <class F, int NT, int EPI>
-__device__ inline void finish_strip(const linear_args &a, int strip, const float v[2][NT * 4 / F::KWARPS], int rw,
-                                    int kw, int lane)
+__device__ inline void finish_strip(const linear_args &a, int strip, const float v[2][NT * 4 / F::KWARPS],
+                                    const float residual[2][NT * 4 / F::KWARPS], int rows, int rw, int kw, int lane)
 {
-    const int g = lane / 4, t = lane % 4, rows = *a.n_rows;
 #pragma unroll
     for (int m = 0; m < NT * 4 / F::KWARPS; m++) {
-        const int reg = m * F::KWARPS + kw, j = reg / 4, r = reg % 4;
-        const int n = j * 8 + 2 * t + (r & 1), in_tile = g + 8 * (r >> 1);
+        const int reg = m * F::KWARPS + kw, n = sum_column(reg, lane);
         if (n >= rows) continue;
         if (EPI == EPI_STORE) {
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                const int row = strip * STRIP + rw * TILE_ROWS + i * 16 + in_tile;
+                const int row = sum_row(strip, rw, i, reg, lane);
                 if (row >= a.out_rows) continue;
                 float y = v[i][m] * a.unit;
                 if (a.bias) y += a.bias[row];
                 if (a.softcap > 0) y = a.softcap * tanhf(y / a.softcap);
-                if (a.residual) y += a.residual[(uint64_t)n * a.y_stride + row];
+                if (a.residual) y += residual[i][m];
                 if (a.y) a.y[(uint64_t)n * a.y_stride + row] = y;
             }
         } else {
             /* Row tile 0 holds gate rows, row tile 1 the up rows of the same outputs. */
-            const int row = strip * (STRIP / 2) + rw * 16 + in_tile;
+            const int row = strip * (STRIP / 2) + rw * 16 + lane / 4 + 8 * (reg >> 1 & 1);
             if (row >= a.out_rows) continue;
             float gate = v[0][m] * a.unit, up = v[1][m] * a.unit;
             float y = (EPI == EPI_GLU_SILU ? act_silu(gate) : act_gelu(gate)) * up;
             if (a.y) a.y[(uint64_t)n * a.y_stride + row] = y;
-            if (a.y_frag) *(__half *)(a.y_frag + x_at(n, row, NT)) = clamped_half(y * a.frag_scale);
+            if (a.y_form) *(__half *)(a.y_form + panel_at(n, row, a.x_rows)) = clamped_half(y * a.form_scale);
         }
     }
 }
 
 /* Starts the copy of n chunks of activations from chunk c0 on, wrapping with the columns; it ends on bar. */
-template <int NT, int THREADS>
+template <int THREADS>
 __device__ inline void load_chunks(const linear_args &a, uint8_t *to, int c0, int n, uint64_t *bar)
 {
+    const uint32_t chunk = a.x_rows * X_ROW;
 #if HAS_BULK_COPY
     if (threadIdx.x != 0) return;
-    bar_expect(bar, (uint32_t)n * NT * X_CHUNK);
+    const int most = 16384 / chunk;     /* 16 KB a copy: several at a time */
+    bar_expect(bar, n * chunk);
     for (int done = 0; done < n;) {
-        int c = (c0 + done) % a.n_chunks, run = min(min(a.n_chunks - c, n - done), 16);
-        bulk_load(to + done * NT * X_CHUNK, a.x + (uint64_t)c * NT * X_CHUNK, (uint32_t)run * NT * X_CHUNK, bar, false);
+        int c = (c0 + done) % a.n_chunks, run = min(min(a.n_chunks - c, n - done), most);
+        bulk_load(to + done * chunk, a.x + (uint64_t)c * chunk, run * chunk, bar, false);
         done += run;
     }
 #else
-    enum { PIECES = NT * X_CHUNK / 16 };
     const uint4 *x = (const uint4 *)a.x;
-    for (int i = threadIdx.x; i < n * PIECES; i += THREADS) {
-        int c = c0 + i / PIECES;
+    const int pieces = chunk / 16;
+    for (int i = threadIdx.x; i < n * pieces; i += THREADS) {
+        int c = c0 + i / pieces;
         if (c >= a.n_chunks) c -= a.n_chunks;
-        ((uint4 *)to)[i] = x[(uint64_t)c * PIECES + i % PIECES];
+        ((uint4 *)to)[i] = x[(uint64_t)c * pieces + i % pieces];
     }
 #endif
 }
@@ -297,8 +333,8 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
     typedef linear_shape<F, NT> shape;
     DYNAMIC_SHARED(uint8_t, shared);
     uint32_t *lut = (uint32_t *)shared;
-    uint64_t *bar = (uint64_t *)(shared + F::LUT + shape::RING);
-    uint8_t *reduce_all = (uint8_t *)bar + 128, *panels = reduce_all + shape::REDUCE;
+    uint8_t *const reduce = shared + F::LUT + shape::RING, *const panels = shared + shape::FIXED;
+    uint64_t *bar = (uint64_t *)(reduce + shape::REDUCE);
 
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const int rw = warp % ROW_WARPS, kw = warp / ROW_WARPS;
@@ -346,22 +382,27 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
         regs.lut = after.lut = (const uint8_t *)lut;
         regs.column = after.column = lane * 4;
     }
+    const uint32_t chunk = NT > 1 ? NT * X_CHUNK : a.x_rows * X_ROW, lane_at = lane_in_chunk(lane, a.x_rows);
     __syncthreads();
     wait_predecessor();
 
-    /* Activations: all that the block needs when they fit (resident), else panel after panel. */
+    /* Activations: all that the block needs when they fit (resident), else panel after panel, of as many chunks for
+     * each warp. */
+    const int fit = shape::PANEL * NT * X_CHUNK / chunk, half_units = fit / 2 / F::KWARPS * F::KWARPS;
     const int want = u1 - u0 < a.n_chunks ? u1 - u0 : a.n_chunks;
-    const bool resident = want <= shape::PANEL;
-    const int panel_units = resident ? u1 - u0 : shape::HALF;
+    const bool resident = want <= fit;
+    const int panel_units = resident ? u1 - u0 : half_units;
     uint8_t *panel = panels;
     /* Starts the copy of the panel of units p .. into half `half` of the panels. */
     auto load_panel = [&](int p, int half) {
-        load_chunks<NT, shape::THREADS>(a, panels + half * shape::HALF * NT * X_CHUNK, p % a.n_chunks,
-                                        resident ? want : min(panel_units, u1 - p), &bar[half]);
+        load_chunks<shape::THREADS>(a, panels + half * half_units * chunk, p % a.n_chunks,
+                                    resident ? want : min(panel_units, u1 - p), &bar[half]);
     };
     load_panel(u0, 0);
     if (u0 + panel_units < u1) load_panel(u0 + panel_units, 1);
-    float acc[2][NT][4];
+    const int rows = *a.n_rows;
+    const uint32_t tag = *a.serial * CALLS_MAX + a.call;
+    float acc[2][NT * 4];
     clear<NT>(acc);
 
     /* Wide buckets need their registers for sums. */
@@ -370,7 +411,7 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
     for (int p0 = u0; p0 < u1; p0 += panel_units) {
         const int p1 = p0 + panel_units < u1 ? p0 + panel_units : u1;
         const int turn = (p0 - u0) / panel_units;
-        panel = panels + (turn & 1) * shape::HALF * NT * X_CHUNK;
+        panel = panels + (turn & 1) * half_units * chunk;
 #if HAS_BULK_COPY
         bar_wait(&bar[turn & 1], turn >> 1 & 1);
 #else
@@ -383,8 +424,7 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
             const int strip = s0 / a.n_chunks, strip_end = (strip + 1) * a.n_chunks;
             const int s1 = strip_end < p1 ? strip_end : p1;
             auto product = [&](const typename F::regs &r) {
-                const uint4 *b = (const uint4 *)(panel + at * NT * X_CHUNK) + lane;
-                multiply_tile<F, NT>(acc, r, b);
+                multiply_tile<F, NT>(acc, r, panel + at * chunk, lane_at);
                 mine += F::KWARPS;
                 at += F::KWARPS;
                 if (at >= a.n_chunks) at -= a.n_chunks;
@@ -417,12 +457,14 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
             if (s1 < strip_end && s1 < u1) break;       /* the strip goes on in the next panel */
 
             /* The block's part of this strip is complete: sum over kw, then over blocks. */
-            float v[2][NT * 4 / F::KWARPS];
-            sum_warps<F, NT>(acc, v, (float *)reduce_all, rw, kw, lane);
+            float v[2][NT * 4 / F::KWARPS], residual[2][NT * 4 / F::KWARPS];
+            sum_warps<F, NT>(acc, v, (float *)reduce, rw, kw, lane);
             const int b0 = unit_block(strip * a.n_chunks, gridDim.x, units);
             const int b1 = unit_block(strip_end - 1, gridDim.x, units);
-            if (b1 > b0) sum_blocks<F, NT>(a, strip, b0, b1, v, rw, kw, lane);
-            if ((int)blockIdx.x == b0) finish_strip<F, NT, EPI>(a, strip, v, rw, kw, lane);
+            const bool last = (int)blockIdx.x == b0;
+            load_residual<F, NT>(a, strip, residual, last && EPI == EPI_STORE ? rows : 0, rw, kw, lane);
+            if (b1 > b0) sum_blocks<F, NT>(a, strip, b0, b1, v, tag, rw, kw, lane);
+            if (last) finish_strip<F, NT, EPI>(a, strip, v, residual, rows, rw, kw, lane);
             clear<NT>(acc);         /* here, not before: until then its registers hold parts */
         }
         if (p0 + 2 * panel_units < u1) {        /* this half is free once everyone is done with it */

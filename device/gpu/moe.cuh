@@ -4,7 +4,7 @@
  * up to 8 NT. An item is one part and one strip of its expert's rows: all columns, by one block, so the weights of a
  * used expert are read once where a part holds all its assignments. Warp (rw, kw) multiplies rows 32 rw .. of chunks
  * kw, kw + KWARPS, ...; its tiles come through its own ring. Activations are gathered from f32 rows into shared
- * memory, panel after panel, as f16 in B-fragment order.
+ * memory, panel after panel, as f16 panels.
  * Order of the sum of one output: per kw over ascending chunks, then kw ascending. It depends on the weight's shape
  * and format alone: never on the width, on the other rows of the part, or on the class of the step. */
 #ifndef LUCE_DEVICE_GPU_MOE_CUH
@@ -37,7 +37,7 @@ __device__ inline void gather(const moe_args &a, uint8_t *panel, const int *entr
         float2 v = make_float2(0, 0);
         if (even && k < a.n_cols) v = *(const float2 *)x;
         else if (k < a.n_cols) v = make_float2(x[0], k + 1 < a.n_cols ? x[1] : 0.0f);
-        *(__half2 *)(panel + x_at(n, local, NT)) =
+        *(__half2 *)(panel + panel_at(n, local, 8 * NT)) =
             __halves2half2(clamped_half(v.x * a.scale), clamped_half(v.y * a.scale));
     }
 }
@@ -74,9 +74,10 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) moe_kernel(mo
     typedef linear_shape<F, NT> shape;
     __shared__ int entry[8 * NT];
     DYNAMIC_SHARED(uint8_t, shared);
-    uint8_t *reduce = shared + F::LUT + shape::RING, *panel = reduce + shape::REDUCE;
+    uint8_t *reduce = shared + F::LUT + shape::RING, *panel = shared + shape::FIXED;
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const int rw = warp % ROW_WARPS, kw = warp / ROW_WARPS;
+    const uint32_t lane_at = lane_in_chunk(lane, 8 * NT);
     uint8_t *ring = shared + F::LUT + warp * shape::STAGES * F::TILE;
     typename F::regs regs;
     if constexpr (F::LUT > 0) {
@@ -107,12 +108,13 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) moe_kernel(mo
         for (int i = 0; i < shape::STAGES; i++) fetch(i);
         __syncthreads();                    /* everyone is done with the entries of the item before */
         if ((int)threadIdx.x < part.count) entry[threadIdx.x] = moe_entries(a.table)[part.first + threadIdx.x];
-        float acc[2][NT][4];
+        float acc[2][NT * 4];
         clear<NT>(acc);
         for (int c0 = 0, mine = kw; c0 < a.n_chunks; c0 += shape::PANEL) {
             const int c1 = min(c0 + shape::PANEL, a.n_chunks);
             __syncthreads();
             gather<NT, shape::THREADS>(a, panel, entry, part.count, c0, c1);
+            shared_fence();                 /* warp groups read it as copies do */
             __syncthreads();
             for (; mine < c1; mine += F::KWARPS) {
                 copy_wait<shape::STAGES - 1>();
@@ -122,8 +124,7 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) moe_kernel(mo
                     __syncwarp();
                     fetch(slot);
                 }
-                const uint4 *b = (const uint4 *)(panel + (mine - c0) * NT * X_CHUNK) + lane;
-                multiply_tile<F, NT>(acc, regs, b);
+                multiply_tile<F, NT>(acc, regs, panel + (mine - c0) * NT * X_CHUNK, lane_at);
                 if (!F::IN_REGISTERS) {
                     __syncwarp();
                     fetch(slot);

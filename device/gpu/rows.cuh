@@ -67,14 +67,9 @@ __host__ __device__ inline int32_t *moe_entries(const moe_table *t)
     return (int32_t *)((uint8_t *)t + t->entries);
 }
 
-/* Byte of row n, column k in panels of `rows` rows. */
-__host__ __device__ inline uint64_t panel_at(int n, int k, int rows)
-{
-    return ((uint64_t)(k / 64) * rows + n) * 128 + (uint64_t)(((k % 64 / 8) ^ (n % 8)) * 16 + k % 8 * 2);
-}
 __device__ inline uint8_t *form_at(const form &f, int n, int k)
 {
-    return f.at + (f.nt ? x_at(n, k, f.nt) : panel_at(n, k, f.rows));
+    return f.at + panel_at(n, k, f.rows);
 }
 /* Columns k and k + 1 (k even). */
 __device__ inline void form_put2(const form &f, int n, int k, float v0, float v1)
@@ -85,9 +80,9 @@ __device__ inline void form_put2(const form &f, int n, int k, float v0, float v1
 /* Columns k .. k + 3 (k a multiple of four). */
 __device__ inline void form_put4(const form &f, int n, int k, float4 v)
 {
-    uint8_t *at = form_at(f, n, k);
-    *(__half2 *)at = __halves2half2(clamped_half(v.x * f.scale), clamped_half(v.y * f.scale));
-    *(__half2 *)(at + (f.nt ? 16 : 4)) = __halves2half2(clamped_half(v.z * f.scale), clamped_half(v.w * f.scale));
+    const __half2 h[2] = { __halves2half2(clamped_half(v.x * f.scale), clamped_half(v.y * f.scale)),
+                           __halves2half2(clamped_half(v.z * f.scale), clamped_half(v.w * f.scale)) };
+    *(uint2 *)form_at(f, n, k) = make_uint2(as_bits(h[0]), as_bits(h[1]));
 }
 /* One of the two parts, keys or values, of a head: where it begins in a page, its format. */
 struct kv_part {

@@ -42,8 +42,9 @@ __device__ inline void warpgroup_registers_more()
 #define SUMS_32(d, i) SUMS_16(d, i), SUMS_16(d, i + 16)
 #define SUMS_64(d, i) SUMS_32(d, i), SUMS_32(d, i + 32)
 #define SUMS_128(d, i) SUMS_64(d, i), SUMS_64(d, i + 64)
-#define NUMBERS_32 \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+#define NUMBERS_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define NUMBERS_16 NUMBERS_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define NUMBERS_32 NUMBERS_16 ", " \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define NUMBERS_64 NUMBERS_32 \
     ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
@@ -121,6 +122,33 @@ __device__ inline void wgmma_64(float (&d)[32], uint64_t a, uint64_t b, int add)
         "}, %32, %33, add, 1, 1, 0, 0;\n}"
         : SUMS_32(d, 0)
         : "l"(a), "l"(b), "r"(add));
+#endif
+}
+
+/* d[64 x 8 NT] += a[64 x 16] b[8 NT x 16]^T: a as fragments in registers, NT 1, 2, 4 or 8. */
+template <int NT> __device__ inline void wgmma_rows(float (&d)[NT * 4], const uint32_t (&a)[4], uint64_t b)
+{
+#if HAS_WARPGROUP_MMA
+    if constexpr (NT == 1)
+        asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, "
+                     "1, 1, 1, 0;"
+                     : SUMS_4(d, 0)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+    else if constexpr (NT == 2)
+        asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {" NUMBERS_8
+                     "}, {%8, %9, %10, %11}, %12, 1, 1, 1, 0;"
+                     : SUMS_4(d, 0), SUMS_4(d, 4)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+    else if constexpr (NT == 4)
+        asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {" NUMBERS_16
+                     "}, {%16, %17, %18, %19}, %20, 1, 1, 1, 0;"
+                     : SUMS_16(d, 0)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+    else
+        asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" NUMBERS_32
+                     "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
+                     : SUMS_32(d, 0)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 #endif
 }
 

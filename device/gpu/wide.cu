@@ -218,7 +218,7 @@ void launch_moe_product(launch *l, const moe_product *p, int n_units)
 }
 uint64_t product_parts(const product *p, int n_units)
 {
-    return by_format[p->format]->parts((p->n_rows_w + STRIP - 1) / STRIP, p->x.nt, n_units);
+    return by_format[p->format]->parts((p->n_rows_w + STRIP - 1) / STRIP, p->x.rows, n_units);
 }
 
 /* Strips of a slice: panels that fit L2 beside the activations, and work that fills the card about evenly:
