@@ -3,7 +3,8 @@
  * it into a graph or runs it call by call. Pointers in arguments are device addresses.
  *
  * The activations of a product are f16 (struct form) in panels [k / 64][row][128 bytes], the 16-byte pieces of a
- * row swapped by row % 8, as matrix units read them from shared memory. Columns up to the next multiple of 64 are written as zeros. */
+ * row swapped by row % 8, as matrix units read them from shared memory; the columns of a row in the order of
+ * quant/tiles.cuh. Columns up to the next multiple of 64 are written as zeros. */
 #ifndef LUCE_DEVICE_GPU_KERNELS_H
 #define LUCE_DEVICE_GPU_KERNELS_H
 

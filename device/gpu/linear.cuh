@@ -92,8 +92,7 @@ template <class F> __global__ void __launch_bounds__(ROW_WARPS * WARP) unpack_ke
     typename F::regs r;
     if constexpr (F::LUT > 0) {
         F::fill(table);
-        r.lut = (const uint8_t *)table;
-        r.column = lane * 4;
+        r.lut = (const uint8_t *)(table + lane);
         __syncthreads();
     }
     launch_dependents();

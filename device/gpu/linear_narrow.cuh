@@ -24,10 +24,15 @@
 enum { STRIP = 128, ROW_WARPS = STRIP / TILE_ROWS, X_ROW = 128 /* bytes of 64 columns */, X_CHUNK = 8 * X_ROW,
        GROUP_FROM = 4 };
 
-/* Byte of row n, column k in panels of `rows` rows: the form of a product's activations. */
+/* Byte of row n, place p in panels of `rows` rows: the form of a product's activations. */
+__host__ __device__ inline uint64_t panel_place(int n, int p, int rows)
+{
+    return ((uint64_t)(p / 64) * rows + n) * 128 + (uint64_t)(((p % 64 / 8) ^ (n % 8)) * 16 + p % 8 * 2);
+}
+/* Of column k; column k + 1 (k even) follows 4 bytes behind, after those k + 2 and k + 3 (k a multiple of four). */
 __host__ __device__ inline uint64_t panel_at(int n, int k, int rows)
 {
-    return ((uint64_t)(k / 64) * rows + n) * 128 + (uint64_t)(((k % 64 / 8) ^ (n % 8)) * 16 + k % 8 * 2);
+    return panel_place(n, k / 64 * 64 + place_of(k % 64), rows);
 }
 
 enum { CALLS_MAX = 1024 };
@@ -379,8 +384,7 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
     typename F::regs regs, after;       /* the tile at work and the one after it */
     if constexpr (F::LUT > 0) {
         F::fill(lut);
-        regs.lut = after.lut = (const uint8_t *)lut;
-        regs.column = after.column = lane * 4;
+        regs.lut = after.lut = (const uint8_t *)(lut + lane);
     }
     const uint32_t chunk = NT > 1 ? NT * X_CHUNK : a.x_rows * X_ROW, lane_at = lane_in_chunk(lane, a.x_rows);
     __syncthreads();

@@ -37,8 +37,7 @@ __device__ inline void gather(const moe_args &a, uint8_t *panel, const int *entr
         float2 v = make_float2(0, 0);
         if (even && k < a.n_cols) v = *(const float2 *)x;
         else if (k < a.n_cols) v = make_float2(x[0], k + 1 < a.n_cols ? x[1] : 0.0f);
-        *(__half2 *)(panel + panel_at(n, local, 8 * NT)) =
-            __halves2half2(clamped_half(v.x * a.scale), clamped_half(v.y * a.scale));
+        put_pair_at(panel + panel_at(n, local, 8 * NT), v.x * a.scale, v.y * a.scale);
     }
 }
 
@@ -82,8 +81,7 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) moe_kernel(mo
     typename F::regs regs;
     if constexpr (F::LUT > 0) {
         F::fill((uint32_t *)shared);
-        regs.lut = (const uint8_t *)shared;
-        regs.column = lane * 4;
+        regs.lut = shared + lane * 4;
     }
     launch_dependents();
     wait_predecessor();

@@ -162,10 +162,10 @@ __global__ void __launch_bounds__(128) wide_plain(wide_args a)
     };
     for (int k = 0; k < a.n_chunks * TILE_K; k += 16) {
         uint32_t f[4];
-        f[0] = *(const uint32_t *)(a.x + panel_at(n0 + g, k + 2 * t, a.x_rows));
-        f[1] = *(const uint32_t *)(a.x + panel_at(n0 + g + 8, k + 2 * t, a.x_rows));
-        f[2] = *(const uint32_t *)(a.x + panel_at(n0 + g, k + 2 * t + 8, a.x_rows));
-        f[3] = *(const uint32_t *)(a.x + panel_at(n0 + g + 8, k + 2 * t + 8, a.x_rows));
+        f[0] = *(const uint32_t *)(a.x + panel_place(n0 + g, k + 2 * t, a.x_rows));
+        f[1] = *(const uint32_t *)(a.x + panel_place(n0 + g + 8, k + 2 * t, a.x_rows));
+        f[2] = *(const uint32_t *)(a.x + panel_place(n0 + g, k + 2 * t + 8, a.x_rows));
+        f[3] = *(const uint32_t *)(a.x + panel_place(n0 + g + 8, k + 2 * t + 8, a.x_rows));
 #pragma unroll
         for (int j = 0; j < 16; j++)
             mma_f16(d[j], f, w_at(c0 + 8 * j + g, k + 2 * t), w_at(c0 + 8 * j + g, k + 2 * t + 8));

@@ -1,10 +1,12 @@
 /* device/gpu/quant/tiles.cuh - weights as the narrow product reads them: tiles of 32 rows x 64 columns
  * in the order of the matrix instruction's A fragments, dequantised to f16 in registers.
  *
- * A tile is two row tiles i (16 rows) of four k-steps s (16 columns). Lane 4 g + t holds, for k-step s,
- * the eight weights of rows g and g + 8, columns 16 s + 2 t + {0, 1, 8, 9}: in fragment order
- *     slot 0,1  row g,   columns +0 +1      slot 4,5  row g,   columns +8 +9
- *     slot 2,3  row g+8, columns +0 +1      slot 6,7  row g+8, columns +8 +9
+ * A tile is two row tiles i (16 rows) of four k-steps s (16 columns). The 64 columns go in pairs c, c + 32, so
+ * that a pair's scales are a pair, too: place 2 c + h has column c + 32 h, in activations as in weights. Lane
+ * 4 g + t holds, for k-step s, the eight weights of rows g and g + 8, columns 8 s + t + {0, 32, 4, 36}: in
+ * fragment order
+ *     slot 0,1  row g,   columns +0 +32     slot 4,5  row g,   columns +4 +36
+ *     slot 2,3  row g+8, columns +0 +32     slot 6,7  row g+8, columns +4 +36
  * Each format is a struct:
  *     TILE       bytes of a tile          KWARPS   warps that share the columns of a strip
  *     LUT        bytes of its table       IN_REGISTERS   load() leaves nothing in shared memory
@@ -26,7 +28,12 @@ enum { TILE_ROWS = 32, TILE_K = 64 };
 /* Column of slot e of k-step s for lane part t, and its row. */
 __host__ __device__ inline int slot_column(int s, int t, int e)
 {
-    return 16 * s + 2 * t + (e & 1) + 8 * (e >> 2);
+    return 8 * s + t + 32 * (e & 1) + 4 * (e >> 2);
+}
+/* Place of a column among its 64. */
+__host__ __device__ inline int place_of(int column)
+{
+    return 2 * (column % 32) + column / 32;
 }
 __host__ __device__ inline int slot_row(int g, int e)
 {
@@ -81,21 +88,15 @@ __device__ inline affine affine_at(uint32_t type, const uint8_t *row, int col)
     a.low = type == TYPE_Q5_0 ? -16.0f * a.scale : read_half(b + 2);
     return a;
 }
-/* The same for two rows of scales in a tile: [i][g][2 * (row is g + 8) + half] (scale, low). */
+/* The same for two rows of scales in a tile: [i][g][row is g + 8][scale, low][half]. */
 __device__ inline void pack_affine(uint8_t *to, const source &w, int row0, int col0, int i, int lane)
 {
     const int g = lane / 4, t = lane % 4, row = row0 + g + 8 * (t / 2), col = col0 + 32 * (t % 2);
     affine a = { 0, 0, 0 };
     if (row < w.n_rows && col < w.n_cols) a = affine_at(w.type, w.rows + row * w.row_bytes, col);
-    __half *out = (__half *)to + ((i * 8 + g) * 4 + t) * 2;
+    __half *out = (__half *)to + (i * 8 + g) * 8 + t / 2 * 4 + t % 2;
     out[0] = __float2half_rn(a.scale * w.unit);
-    out[1] = __float2half_rn(a.low * w.unit * 0x1p-24f);
-}
-
-/* f16 pairs from two groups' scales: half i of x, twice. */
-__device__ inline __half2 both(uint32_t x, int i)
-{
-    return as_half2(pick_bytes(x, x, i ? 0x3232 : 0x1010));
+    out[2] = __float2half_rn(a.low * w.unit * 0x1p-24f);
 }
 
 /* d * -2^E, E down to -24: what a code's zero point takes away. */
@@ -133,7 +134,8 @@ struct tile_f16 {
             for (int e = 0; e < 8; e++) {
                 int r = slot_row(g, e), c = slot_column(s, t, e), row = row0 + r, col = col0 + c;
                 bool in = row < w.n_rows && col < w.n_cols;
-                *(uint16_t *)(tile + (i * 16 + r) * 128 + ((c / 8) ^ (r % 8)) * 16 + c % 8 * 2) =
+                const int p = place_of(c);
+                *(uint16_t *)(tile + (i * 16 + r) * 128 + ((p / 8) ^ (r % 8)) * 16 + p % 8 * 2) =
                     in ? read_u16(w.rows + row * w.row_bytes + 2 * (uint64_t)col) : 0;
             }
     }
@@ -161,7 +163,7 @@ struct tile_q8_0 {
     {
         const uint4 &q = r.q[I][S / 2];
         uint32_t lo = S % 2 ? q.z : q.x, hi = S % 2 ? q.w : q.y;
-        __half2 d0 = both(r.d[I].x, S / 2), d1 = both(r.d[I].y, S / 2);
+        __half2 d0 = as_half2(r.d[I].x), d1 = as_half2(r.d[I].y);
         __half2 z0 = zero_of<-17>(d0), z1 = zero_of<-17>(d1);               /* -128 * 2^-24 */
         a[0] = as_bits(__hfma2(as_half2(pick_bytes(lo, 0, 0x4140)), d0, z0));
         a[1] = as_bits(__hfma2(as_half2(pick_bytes(lo, 0, 0x4342)), d1, z1));
@@ -223,7 +225,7 @@ struct tile_q4_0 {
     }
     template <int I, int S> __device__ static void frag(const regs &r, uint32_t a[4])
     {
-        __half2 q[4], d0 = both(r.d[I].x, S / 2), d1 = both(r.d[I].y, S / 2);
+        __half2 q[4], d0 = as_half2(r.d[I].x), d1 = as_half2(r.d[I].y);
         __half2 z0 = zero_of<-21>(d0), z1 = zero_of<-21>(d1), e1 = sixteenth(d1);      /* -8 * 2^-24 */
         nibbles(word_of<S>(r.q[I]), q);
         a[0] = as_bits(__hfma2(q[0], d0, z0));
@@ -255,7 +257,7 @@ struct tile_q4_0 {
     }
 };
 
-/* ---- q4_K, q4_1: codes, then (scale, low) pairs [i][g][2 * (row is g + 8) + half] ------------------------ */
+/* ---- q4_K, q4_1: codes, then scales and terms [i][g][row is g + 8][scale, low][half] --------------------- */
 struct tile_q4_k {
     enum { TILE = 1024 + 256, KWARPS = 4, LUT = 0, IN_REGISTERS = 1, PANELS = 0 };
     struct regs {
@@ -273,8 +275,8 @@ struct tile_q4_k {
     {
         __half2 q[4];
         nibbles(word_of<S>(r.q[I]), q);
-        uint32_t x = S < 2 ? r.d[I].x : r.d[I].y, y = S < 2 ? r.d[I].z : r.d[I].w;
-        __half2 d0 = both(x, 0), m0 = both(x, 1), e1 = sixteenth(both(y, 0)), m1 = both(y, 1);
+        __half2 d0 = as_half2(r.d[I].x), m0 = as_half2(r.d[I].y);
+        __half2 e1 = sixteenth(as_half2(r.d[I].z)), m1 = as_half2(r.d[I].w);
         a[0] = as_bits(__hfma2(q[0], d0, m0));
         a[1] = as_bits(__hfma2(q[1], e1, m1));
         a[2] = as_bits(__hfma2(q[2], d0, m0));
@@ -318,8 +320,8 @@ struct tile_q5_k {
         const uint32_t w0 = and_or(h << 4, 0x00100010, q & 0x000f000f), w1 = and_or(h << 7, 0x01000100, q & 0x00f000f0);
         const uint32_t w2 = and_or(h << 2, 0x00100010, low & 0x000f000f);
         const uint32_t w3 = and_or(h << 5, 0x01000100, low & 0x00f000f0);
-        const uint32_t x = S < 2 ? r.d[I].x : r.d[I].y, y = S < 2 ? r.d[I].z : r.d[I].w;
-        const __half2 d0 = both(x, 0), m0 = both(x, 1), e1 = sixteenth(both(y, 0)), m1 = both(y, 1);
+        const __half2 d0 = as_half2(r.d[I].x), m0 = as_half2(r.d[I].y);
+        const __half2 e1 = sixteenth(as_half2(r.d[I].z)), m1 = as_half2(r.d[I].w);
         a[0] = as_bits(__hfma2(as_half2(w0), d0, m0));
         a[1] = as_bits(__hfma2(as_half2(w1), e1, m1));
         a[2] = as_bits(__hfma2(as_half2(w2), d0, m0));
@@ -345,7 +347,7 @@ struct tile_q5_k {
     }
 };
 
-/* ---- q6_K: low nibbles as above, high bits [i][lane][s pairs], scales [i][g][row][s] ---------------
+/* ---- q6_K: low nibbles as above, high bits [i][lane][s pairs], scales [i][g][row][s / 2][half] ------
  * High bits: a half word a k-step; slot e at bits nibble_shift(e) + 4 of `high << ...`: stored so that
  * (h & 0x00300030) and (h & 0x03000300) fall beside the nibbles of the low word. */
 struct tile_q6_k {
@@ -376,7 +378,7 @@ struct tile_q6_k {
         uint32_t w2 = and_or(h, 0x00300030, low & 0x000f000f);
         uint32_t w3 = and_or(h << 2, 0x03000300, low & 0x00f000f0);
         uint32_t x = S < 2 ? r.d[I].x : r.d[I].y, y = S < 2 ? r.d[I].z : r.d[I].w;
-        __half2 d0 = both(x, S % 2), d1 = both(y, S % 2), e1 = sixteenth(d1);
+        __half2 d0 = as_half2(x), d1 = as_half2(y), e1 = sixteenth(d1);
         __half2 z0 = zero_of<-19>(d0), z1 = zero_of<-19>(d1);               /* -32 * 2^-24 */
         a[0] = as_bits(__hfma2(as_half2(w0), d0, z0));
         a[1] = as_bits(__hfma2(as_half2(w1), e1, z1));
@@ -412,7 +414,7 @@ struct tile_q6_k {
                 const uint8_t *block = w.rows + row * w.row_bytes + (uint64_t)(col / 256) * 210;
                 d = read_half(block + 208) * (float)(int8_t)block[192 + col % 256 / 16];
             }
-            ((__half *)(tile + 1536))[((i * 8 + g) * 2 + half) * 4 + t] = __float2half_rn(d * w.unit);
+            ((__half *)(tile + 1536))[((i * 8 + g) * 2 + half) * 4 + t % 2 * 2 + t / 2] = __float2half_rn(d * w.unit);
         }
     }
 };
@@ -425,8 +427,7 @@ struct tile_iq4 {
     struct regs {
         uint4 q[2];
         uint2 d[2];
-        uint32_t column;        /* of this lane in the table, bytes */
-        const uint8_t *lut;
+        const uint8_t *lut;     /* this lane's column of it */
     };
     __device__ static void load(regs &r, const uint8_t *tile, int lane)
     {
@@ -436,18 +437,18 @@ struct tile_iq4 {
             r.d[i] = ((const uint2 *)(tile + 1024))[i * 8 + lane / 4];
         }
     }
-    __device__ static __half2 look(const regs &r, uint32_t offset)
+    __device__ static __half2 look(const regs &r, uint32_t byte)      /* a multiply-add: bits have enough to do */
     {
-        return *(const __half2 *)(r.lut + and_or(offset, 0x7f80, r.column));
+        return *(const __half2 *)(r.lut + byte * 128u);
     }
     template <int I, int S> __device__ static void frag(const regs &r, uint32_t a[4])
     {
         uint32_t q = word_of<S>(r.q[I]);
-        __half2 d0 = both(r.d[I].x, S / 2), d1 = both(r.d[I].y, S / 2);
-        a[0] = as_bits(__hmul2(look(r, q << 7), d0));
-        a[1] = as_bits(__hmul2(look(r, q >> 1), d1));
-        a[2] = as_bits(__hmul2(look(r, q >> 9), d0));
-        a[3] = as_bits(__hmul2(look(r, q >> 17), d1));
+        __half2 d0 = as_half2(r.d[I].x), d1 = as_half2(r.d[I].y);
+        a[0] = as_bits(__hmul2(look(r, q & 0xff), d0));
+        a[1] = as_bits(__hmul2(look(r, pick_bytes(q, 0, 0x4441)), d1));
+        a[2] = as_bits(__hmul2(look(r, pick_bytes(q, 0, 0x4442)), d0));
+        a[3] = as_bits(__hmul2(look(r, q >> 24), d1));
     }
     __device__ static void fill(uint32_t *lut)      /* all threads of the block; 32 KB aligned */
     {
