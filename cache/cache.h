@@ -22,7 +22,7 @@
 struct cache;
 struct seq;
 
-enum { CHECKPOINT_EVERY = 1024, CHECKPOINTS = 4 };     /* positions; how many there are for each slot */
+enum { CHECKPOINT_EVERY = 4096, CHECKPOINTS = 4 };     /* positions; how many there are for each slot */
 
 struct cache_config {
     struct device *device;

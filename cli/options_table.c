@@ -137,7 +137,7 @@ const struct option options_table[] = {
     { "cache-type-k", 0, OPT_TEXT, AT(cache_type_k), "f16", "TYPE", 0, 0, LOADS,
       "format of keys in the cache" },
     { "cache-type-v", 0, OPT_TEXT, AT(cache_type_v), "f16", "TYPE", 0, 0, LOADS, "format of values in the cache" },
-    { "chunk", 0, OPT_INT, AT(chunk), "0", "N", 0, 2048, LOADS | FOR(TRAIN_DRAFTER),
+    { "chunk", 0, OPT_INT, AT(chunk), "0", "N", 0, 4096, LOADS | FOR(TRAIN_DRAFTER),
       "prompt tokens of one step; 0: the device's choice" },
     { "model-name", 0, OPT_TEXT, AT(model_name), "luce", "NAME", 0, 0, FOR(SERVE),
         "the model's id in requests and replies" },

@@ -96,7 +96,10 @@ static luce_status in_chunks(struct replay *p, const struct step_seq *q, luce_er
 {
     const struct step *whole = p->r->env->step;
     struct step *s = p->step;
-    int cut = q->n_rows / 2;
+    int cut = q->n_rows / 2, last = p->r->tape.n_calls - 1;
+    if (op_defs[p->r->tape.calls[last].op]->by_pages && !p->r->d->equal_bits)
+        cut = (q->past + cut) / PAGE * PAGE - q->past;
+    if (cut < 0) cut = 0;
     luce_status st = rig_fill(p->r, err);
     copy_edits(p, q);
     s->head.wide = 1;

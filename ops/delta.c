@@ -205,9 +205,11 @@ static void cases(struct case_list *l)
         { .n_rows = 65, .p = { 2, 4, 16, 16 }, .wide = 1 },
         { .n_rows = 200, .p = { 2, 4, 128, 64 }, .past = 65, .n_seqs = 3, .wide = 1 },
         { .n_rows = 2, .p = { 2, 4, 16, 32, 1 }, .past = 70, .n_seqs = 2, .wide = 1 },
+        { .n_rows = 150, .p = { 2, 6, 128, 128, 1 }, .past = 64, .n_seqs = 2, .wide = 1 },
+        { .n_rows = 64, .p = { 1, 2, 40, 64 }, .past = 3, .wide = 1 },
     };
     case_add_shapes(l, shapes, sizeof shapes / sizeof *shapes, record_case);
 }
 
 const struct op_def op_def_delta = { .name = "delta", .reference = reference, .cases = cases, .work = work,
-                                     .print = print };
+                                     .print = print, .by_pages = true };

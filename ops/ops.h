@@ -197,6 +197,8 @@ struct op_def {
     void (*print)(const void *attr, struct buf *out);
     /* What call_work says, where it differs from work_plain (ops/work.h); NULL: it does not. */
     struct work (*work)(const struct tape *t, const struct call *c, const struct step *s);
+    /* Wide rows of a page may be computed together: bits are equal for sequences that are cut between pages. */
+    bool by_pages;
 };
 extern const struct op_def *const op_defs[OP_COUNT];
 /* The meaning of each op in words, as in OPS. */

@@ -17,10 +17,10 @@
 enum {
     PAGE = 64,                  /* positions of a page */
     NARROW_ROWS = 64,           /* most rows of a narrow step, and rows of a staging bank */
-    STEP_ROWS = 2048,           /* most rows of a wide step */
+    STEP_ROWS = 4096,           /* most rows of a wide step */
     STEP_OUTS = 64,             /* most rows whose logits one step gives */
     STEP_SEQS = 64,
-    STEP_CTX = 2048,
+    STEP_CTX = STEP_ROWS,
     STEP_EDITS = 4096,
 };
 

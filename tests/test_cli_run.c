@@ -70,7 +70,7 @@ static const struct { const char *args; int code; const char *says[4]; } rows[] 
       { "\"results\":[{\"test\":\"decode\",\"width\":1,\"depth\":70", "\"limit_share\":", "\"read_bytes_per_s\":", "\"commit\":" } },
     { "bench --synthetic qwen3-32b:f32 -c 40960", 1,
       { "too little memory: weights 1", " + cache ", " + scratch ", " MiB free (" } },
-    { "run -m % -p x --chunk 4096", 2, { "from 0 to 2048" } },
+    { "run -m % -p x --chunk 8192", 2, { "from 0 to 4096" } },
     { "run -m % -p x --penalty-window 1000000001", 2, { "from 1 to 1000000000" } },
     { "run -m % -p x --penalty-window 1000000000 -n 1", 0, { "\n" } },
     { "run -m % -p x --seed 9007199254740992", 2, { "from -1 to 9007199254740991" } },

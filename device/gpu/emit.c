@@ -140,7 +140,7 @@ static void product(struct emitter *e, const struct gpu_pack *w, struct product 
         e->st = fail(e->err, LUCE_E_UNSUPPORTED, "the tape has more than %d products", PRODUCT_CALLS);
         return;
     }
-    struct launch *l = push(e, WIDE_LAUNCHES + 4);
+    struct launch *l = push(e, 2);
     if (!l) return;
     int n = 1;
     if (wide) n = launch_wide_product(l, p, e->g->n_units);
@@ -378,10 +378,10 @@ static void emit_delta(struct emitter *e)
     x.dt = vector_at(e->c->w[W_DELTA_DT]);
     x.y = value_at(e, y);
     x.step = e->g->step;
-    struct launch *l = push(e, 1);
+    x.scratch = e->g->block + e->p->scratch_at;
+    struct launch *l = push(e, 2);
     if (!l) return;
-    launch_delta(l, &x, bucket_seqs(e->p), program_wide(e->p, DOM_ROWS));
-    done(e, 1);
+    done(e, launch_delta(l, &x, bucket_rows(e, y), bucket_seqs(e->p), program_wide(e->p, DOM_ROWS)));
 }
 
 static void emit_gated(struct emitter *e)
@@ -529,6 +529,10 @@ luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err)
             most(&scratch, 4 * attn_scratch(p->plan->bucket.rows[DOM_ROWS], a->heads, a->head_dim,
                                             most_splits(p, c->layer, &split)));
         }
+        if (c->op == OP_DELTA && program_wide(p, DOM_ROWS)) {
+            const struct delta_args a = delta_of(p, c);
+            most(&scratch, delta_wide_scratch(&a, p->plan->bucket.rows[DOM_ROWS], bucket_seqs(p)));
+        }
         if (c->op == OP_MOE_DOWN)
             most(&scratch, sizeof(float) * (uint64_t)p->plan->bucket.rows[c->shape[0].rows] *
                                (uint64_t)((const struct moe_attr *)c->attr)->used * (uint64_t)c->shape[0].cols);
@@ -548,7 +552,7 @@ luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err)
             struct product x = { .format = w->format, .n_cols = w->n_cols, .n_rows_w = w->n_rows,
                                  .x = program_form(g, p, c->in[0]) };
             if (x.x.rows <= NARROW_ROWS) most(&p->parts_bytes, product_parts(&x, g->n_units));
-            else most(&panel, wide_panel_bytes(&x, g->n_units));
+            else most(&panel, wide_panel_bytes(&x));
         }
     }
     scratch = (scratch + 1023) / 1024 * 1024;

@@ -318,7 +318,15 @@ struct fragment {
     const uint32_t *a;
     uint32_t b[2];
 };
-static void multiply(void **lanes)
+static float value_of_half(uint32_t bits)
+{
+    return halves.value[bits & 0xffff];
+}
+static float value_of_bf16(uint32_t bits)
+{
+    return bf16_to_f32((uint16_t)bits);
+}
+template <float value(uint32_t)> static void multiply(void **lanes)
 {
     float a[16][16], b[16][8], d[16][8];
     for (int lane = 0; lane < LANES; lane++) {
@@ -326,9 +334,9 @@ static void multiply(void **lanes)
         const int g = lane / 4, t = lane % 4;
         for (int i = 0; i < 4; i++)
             for (int e = 0; e < 2; e++)
-                a[g + 8 * (i % 2)][2 * t + 8 * (i / 2) + e] = halves.value[f.a[i] >> (16 * e) & 0xffff];
+                a[g + 8 * (i % 2)][2 * t + 8 * (i / 2) + e] = value(f.a[i] >> (16 * e));
         for (int i = 0; i < 2; i++)
-            for (int e = 0; e < 2; e++) b[2 * t + 8 * i + e][g] = halves.value[f.b[i] >> (16 * e) & 0xffff];
+            for (int e = 0; e < 2; e++) b[2 * t + 8 * i + e][g] = value(f.b[i] >> (16 * e));
         for (int i = 0; i < 4; i++) d[g + 8 * (i / 2)][2 * t + i % 2] = f.d[i];
     }
     for (int r = 0; r < 16; r++)
@@ -340,7 +348,12 @@ static void multiply(void **lanes)
 void mma_f16(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
     fragment f = { d, a, { b0, b1 } };
-    emulated_together(&f, multiply);
+    emulated_together(&f, multiply<value_of_half>);
+}
+void mma_bf16(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    fragment f = { d, a, { b0, b1 } };
+    emulated_together(&f, multiply<value_of_bf16>);
 }
 
 struct matrix_rows {

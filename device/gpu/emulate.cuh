@@ -289,6 +289,11 @@ template <int N> void copy_wait()
 
 /* ---- the matrix unit ------------------------------------------------------------------------------------------- */
 void mma_f16(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1);
+void mma_bf16(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1);
+inline uint32_t pack_bf16(float low, float high)
+{
+    return f32_to_bf16(low) | (uint32_t)f32_to_bf16(high) << 16;
+}
 void emulated_matrices(uint32_t r[4], const void *at, bool turned);
 inline void load_matrices(uint32_t r[4], const void *at)
 {

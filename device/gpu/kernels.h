@@ -186,8 +186,14 @@ struct delta_args {
     int32_t channels, k_heads, v_heads, k_dim, v_dim, grouped;
     float eps;
     int32_t *arrived;           /* [slot][k_heads]: blocks that have read the old keys; 0 between launches */
+    void *scratch;              /* of wide steps: delta_wide_scratch bytes */
 };
-void launch_delta(struct launch *l, const struct delta_args *a, int seqs, bool wide);
+/* Returns how many launches it filled (1 or 2). */
+int launch_delta(struct launch *l, const struct delta_args *a, int rows, int seqs, bool wide);
+/* Wide steps in chunks (delta_wide.cu), where they can; two launches. launch_delta chooses. */
+bool delta_wide_can(const struct delta_args *a);
+uint64_t delta_wide_scratch(const struct delta_args *a, int rows, int seqs);
+int launch_delta_wide(struct launch *l, const struct delta_args *a, int rows, int seqs);
 
 struct gated_args {
     const float *x, *gate, *w;  /* w NULL: no norm */
@@ -230,15 +236,14 @@ struct product {
     uint64_t *parts;            /* scratch (product_parts); tags in it are of earlier steps */
     const uint32_t *serial;     /* number of the step, counted by begin */
     uint32_t call;              /* of this product in its program, below PRODUCT_CALLS */
-    uint8_t *panel;             /* wide: room for the f16 weights of a slice */
-    uint64_t panel_bytes;
+    uint8_t *panel;             /* wide: room for the weights in f16 (wide_panel_bytes) */
 };
 void launch_product(struct launch *l, const struct product *p, int n_units);
 uint64_t product_parts(const struct product *p, int n_units);
-/* Wide: slices of rows, each unpacked and multiplied: 2 launches a slice. */
-enum { PRODUCT_CALLS = 1024, WIDE_ROWS = 128, WIDE_LAUNCHES = 64 };
+/* Wide: unpacked where they are packed, and multiplied. Returns how many launches it filled (1 or 2). */
+enum { PRODUCT_CALLS = 1024, WIDE_ROWS = 128 };
 int launch_wide_product(struct launch *l, const struct product *p, int n_units);
-uint64_t wide_panel_bytes(const struct product *p, int n_units);
+uint64_t wide_panel_bytes(const struct product *p);
 void products_prepare(void);    /* once a device: attributes of the kernels */
 bool has_warpgroups(void);      /* after that: the device has warp-group products (sm_90a) */
 

@@ -11,8 +11,8 @@ struct product_fns {
     void (*fill)(launch *l, const product *p, int n_units);
     uint64_t (*parts)(int n_strips, int x_rows, int n_units);
     void (*moe)(launch *l, const moe_product *p, int n_units);
-    /* Strips first .. first + n - 1 as f16 panels: [strip][k / 64][STRIP rows][128 bytes]. NULL: tiles are. */
-    void (*unpack)(launch *l, const product *p, int first, int n, uint8_t *panel);
+    /* All strips as f16 panels: [strip][k / 64][STRIP rows][128 bytes]. NULL: tiles are. */
+    void (*unpack)(launch *l, const product *p, uint8_t *panel);
 };
 extern const product_fns product_f16, product_q8_0, product_q4_0, product_q4_k, product_q5_k, product_q6_k,
                          product_iq4_xs;
@@ -79,7 +79,7 @@ template <class F> static uint64_t parts_of(int n_strips, int x_rows, int n_unit
 struct unpack_args {
     const uint8_t *tiles;
     uint8_t *panel;
-    int32_t first, n_chunks;
+    int32_t n_chunks;
 };
 /* Block: chunks of a strip; warp rw unpacks its tile into shared memory, in the panel's order, and copies
  * the 32 rows out in whole lines. */
@@ -98,7 +98,7 @@ template <class F> __global__ void __launch_bounds__(ROW_WARPS * WARP) unpack_ke
     launch_dependents();
     wait_predecessor();
     for (int c = blockIdx.x; c < a.n_chunks; c += gridDim.x) {
-        F::load(r, a.tiles + (((uint64_t)(a.first + strip) * a.n_chunks + c) * ROW_WARPS + rw) * F::TILE, lane);
+        F::load(r, a.tiles + (((uint64_t)strip * a.n_chunks + c) * ROW_WARPS + rw) * F::TILE, lane);
         uint32_t f[4];
 #define UNPACK(I, S)                                                                            \
     F::template frag<I, S>(r, f);                                                                \
@@ -115,14 +115,15 @@ template <class F> __global__ void __launch_bounds__(ROW_WARPS * WARP) unpack_ke
         __syncwarp();
     }
 }
-template <class F> static void unpack_format(launch *l, const product *p, int first, int n, uint8_t *panel)
+template <class F> static void unpack_format(launch *l, const product *p, uint8_t *panel)
 {
-    unpack_args a = { p->tiles, panel, first, (p->n_cols + TILE_K - 1) / TILE_K };
+    unpack_args a = { p->tiles, panel, (p->n_cols + TILE_K - 1) / TILE_K };
     const int per = F::LUT > 0 ? 8 : 2;     /* chunks a block: the table is filled once */
-    fill_launch(l, unpack_kernel<F>, dim3((a.n_chunks + per - 1) / per, n), ROW_WARPS * WARP, F::LUT, a);
+    const dim3 grid((a.n_chunks + per - 1) / per, (p->n_rows_w + STRIP - 1) / STRIP);
+    fill_launch(l, unpack_kernel<F>, grid, ROW_WARPS * WARP, F::LUT, a);
 }
 
-template <class F> constexpr auto unpack_of() -> void (*)(launch *, const product *, int, int, uint8_t *)
+template <class F> constexpr auto unpack_of() -> void (*)(launch *, const product *, uint8_t *)
 {
     if constexpr (F::PANELS) return nullptr;
     else return unpack_format<F>;

@@ -231,6 +231,25 @@ __device__ inline void mma_f16(float d[4], const uint32_t a[4], uint32_t b0, uin
                  : "r"(a[2]), "r"(a[3]), "r"(b1));
 #endif
 }
+/* The same for bf16. */
+__device__ inline void mma_bf16(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+#if HAS_MMA_16
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#endif
+}
+/* Two numbers as bf16, the first in the low half. */
+__device__ inline uint32_t pack_bf16(float low, float high)
+{
+    uint32_t both = 0;
+#if HAS_MMA_16
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+#endif
+    return both;
+}
 /* ---- matrices of 8 x 8 halves from shared memory --------------------------------------------------- */
 __device__ inline void load_matrices(uint32_t r[4], const void *at)
 {

@@ -16,19 +16,10 @@
  * o = decay S^T q + (k . q) d, so that both sums over a column go over the memory before the row.
  * Traffic: the memory once in and once out, 8 bytes an element. Sums over keys: four in a lane, each ascending, then
  * by butterfly; they depend on k_dim alone. */
-#include "device/gpu/rows.cuh"
+#include "device/gpu/delta.cuh"
 
 enum { CONV_WIDE_THREADS = 128, CONV_THREADS = 32, CONV_ROWS = 8, TAPS_MOST = 16, CONV_SLICE = 32,
        DELTA_THREADS = 128, WARP_COLUMNS = 4, PARTS = WARP / WARP_COLUMNS, BATCH = 8, KEY_MOST = 256 };
-
-__device__ inline float *state_of(const state_place &p, int slot)
-{
-    return p.state + (uint64_t)slot * p.state_page;
-}
-__device__ inline float *journal_of(const state_place &p, int slot)
-{
-    return p.journal + (uint64_t)slot * p.journal_page;
-}
 
 /* ---- SHORT_CONV ----------------------------------------------------------------------------------------------- */
 /* Columns of a state, the oldest first, and one more. */
@@ -167,35 +158,6 @@ void launch_short_conv(launch *l, const conv_state_args *a, int rows, int seqs, 
 }
 
 /* ---- DELTA ---------------------------------------------------------------------------------------------------- */
-__device__ inline int key_head_of(const delta_args &a, int head)
-{
-    return a.grouped ? head / (a.v_heads / a.k_heads) : head % a.k_heads;
-}
-/* The i-th of the value heads that share a key head. */
-__device__ inline int value_head_of(const delta_args &a, int key_head, int i)
-{
-    return a.grouped ? key_head * (a.v_heads / a.k_heads) + i : key_head + i * a.k_heads;
-}
-/* What makes a row's decay (its alpha) and its beta. */
-__device__ inline float2 gates_of(const delta_args &a, uint64_t row, int head)
-{
-    const float *g = a.gates + row * 2 * a.v_heads;
-    const int per = a.v_heads / a.k_heads, in_group = head / per * 2 * per + head % per;
-    return a.grouped ? make_float2(g[in_group + per], g[in_group]) : make_float2(g[head], g[a.v_heads + head]);
-}
-__device__ inline float decay_of(const delta_args &a, float alpha, int head)
-{
-    const float z = alpha + a.dt[head];
-    return expf((z > 20 ? z : log1pf(expf(z))) * a.a[head]);
-}
-
-/* Four elements of a key from e on; zeros beyond n. */
-__device__ inline float4 four(const float *x, int e, int n)
-{
-    if (n % 4 == 0) return e < n ? *(const float4 *)(x + e) : make_float4(0, 0, 0, 0);
-    return make_float4(e < n ? x[e] : 0.0f, e + 1 < n ? x[e + 1] : 0.0f, e + 2 < n ? x[e + 2] : 0.0f,
-                       e + 3 < n ? x[e + 3] : 0.0f);
-}
 /* s = decay * s + k * d */
 __device__ inline void redo(float (&s)[4], float4 k, float d, float decay)
 {
@@ -467,8 +429,10 @@ template <bool WIDE> static void launch_delta_class(launch *l, const delta_args 
     if (a->k_dim <= 128) fill_launch(l, delta_kernel<128 / (4 * PARTS), WIDE>, grid, DELTA_THREADS, 0, *a);
     else fill_launch(l, delta_kernel<KEY_MOST / (4 * PARTS), WIDE>, grid, DELTA_THREADS, 0, *a);
 }
-void launch_delta(launch *l, const delta_args *a, int seqs, bool wide)
+int launch_delta(launch *l, const delta_args *a, int rows, int seqs, bool wide)
 {
+    if (wide && delta_wide_can(a)) return launch_delta_wide(l, a, rows, seqs);
     if (wide) launch_delta_class<true>(l, a, 1);
     else launch_delta_class<false>(l, a, seqs);
+    return 1;
 }

@@ -1,5 +1,6 @@
-/* device/gpu/wide.cu - products of a wide step: a slice of the weights is unpacked to f16 panels, which
- * stay in L2, and multiplied with the step's rows.
+/* device/gpu/wide.cu - products of a wide step: the weights are unpacked to f16 panels and multiplied with the
+ * step's rows. In one piece, since every launch ends with a wave of tiles that does not fill the card; the panels
+ * leave L2, but all tiles of rows read one tile of weights at about the same time.
  *
  * y[n][row] = sum_k x[n][k] w[row][k]. Both operands lie in panels of 64 columns, 128 bytes a row, in the
  * order that the matrix unit reads from shared memory, so one bulk copy brings a tile. A block multiplies
@@ -21,17 +22,17 @@ struct wide_args {
     const float *residual, *bias;
     const int32_t *n_rows;
     int32_t x_rows, n_strips;   /* rows of x's panels; strips of w */
-    int32_t n_chunks, out_rows, y_stride, row0, n_tiles, epilogue;
+    int32_t n_chunks, out_rows, y_stride, n_tiles, epilogue;
     float unit, softcap;
 };
 
-/* One thread's sums of columns c, c + 1 (of the slice) for step row n. */
+/* One thread's sums of columns c, c + 1 for step row n. */
 __device__ inline void put_sums(const wide_args &a, int n, int c, float v0, float v1)
 {
     const float v[2] = { v0, v1 };
 #pragma unroll
     for (int e = 0; e < 2; e++) {
-        const int row = a.row0 + c + e;
+        const int row = c + e;
         if (row >= a.out_rows) continue;
         float y = v[e] * a.unit;
         if (a.bias) y += a.bias[row];
@@ -40,10 +41,9 @@ __device__ inline void put_sums(const wide_args &a, int n, int c, float v0, floa
         a.y[(uint64_t)n * a.y_stride + row] = y;
     }
 }
-/* Gate and up sums of output columns c, c + 1. */
-__device__ inline void put_gated(const wide_args &a, int n, int c, float g0, float g1, float u0, float u1)
+/* Gate and up sums of output columns row, row + 1. */
+__device__ inline void put_gated(const wide_args &a, int n, int row, float g0, float g1, float u0, float u1)
 {
-    const int row = a.row0 / 2 + c;
     if (row >= a.out_rows) return;
     const bool silu = a.epilogue == PRODUCT_SILU;
     g0 *= a.unit, g1 *= a.unit, u0 *= a.unit, u1 *= a.unit;
@@ -221,46 +221,30 @@ uint64_t product_parts(const product *p, int n_units)
     return by_format[p->format]->parts((p->n_rows_w + STRIP - 1) / STRIP, p->x.rows, n_units);
 }
 
-/* Strips of a slice: panels that fit L2 beside the activations, and work that fills the card about evenly:
- * with 16 tiles of rows, 33 of columns are four waves on 132 multiprocessors. */
-static int slice_strips(const product *p)
+uint64_t wide_panel_bytes(const product *p)
 {
-    const uint64_t strip = (uint64_t)((p->n_cols + TILE_K - 1) / TILE_K) * STRIP * ROW_BYTES;
-    const int all = (p->n_rows_w + TILE_N - 1) / TILE_N * 2;
-    int n = (int)((96u << 20) / strip) / 2 * 2;
-    if (n < 2) n = 2;
-    const int least = (all + WIDE_LAUNCHES / 2 - 1) / (WIDE_LAUNCHES / 2) + 1;
-    if (n < least) n = (least + 1) / 2 * 2;
-    return n < all ? n : all;
-}
-uint64_t wide_panel_bytes(const product *p, int n_units)
-{
-    (void)n_units;
     if (!by_format[p->format]->unpack) return 0;
-    return (uint64_t)slice_strips(p) * ((p->n_cols + TILE_K - 1) / TILE_K) * STRIP * ROW_BYTES;
+    const uint64_t strips = (p->n_rows_w + STRIP - 1) / STRIP, chunks = (p->n_cols + TILE_K - 1) / TILE_K;
+    return strips * chunks * STRIP * ROW_BYTES;
 }
 int launch_wide_product(launch *l, const product *p, int n_units)
 {
     const product_fns *f = by_format[p->format];
-    const int strips = (p->n_rows_w + STRIP - 1) / STRIP, slice = f->unpack ? slice_strips(p) : strips;
+    const int strips = (p->n_rows_w + STRIP - 1) / STRIP;
     int n = 0;
-    for (int s = 0; s < strips; s += slice) {
-        const int count = strips - s < slice ? strips - s : slice;
-        wide_args a = {};
-        a.x = p->x.at, a.w = f->unpack ? p->panel : p->tiles, a.y = p->y, a.f = p->form;
-        a.residual = p->residual, a.bias = p->bias, a.n_rows = p->n_rows;
-        a.x_rows = p->x.rows, a.n_strips = count;
-        a.n_chunks = (p->n_cols + TILE_K - 1) / TILE_K;
-        a.out_rows = p->out_rows, a.y_stride = p->y_stride;
-        a.row0 = s * STRIP;
-        a.n_tiles = (count + 1) / 2;
-        a.epilogue = p->epilogue;
-        a.unit = 1.0f / (p->unit * p->x.scale);
-        a.softcap = p->softcap;
-        if (f->unpack) f->unpack(l + n++, p, s, count, p->panel);
-        const int m_tiles = p->x.rows / TILE_M, work = a.n_tiles * m_tiles, blocks = work < n_units ? work : n_units;
-        if (!warpgroups) fill_launch(l + n++, wide_plain, dim3(count, p->x.rows / PLAIN_M), 128, 0, a);
-        else fill_launch(l + n++, wide_kernel, dim3(blocks), WIDE_THREADS, WIDE_SHARED, a);
-    }
+    wide_args a = {};
+    a.x = p->x.at, a.w = f->unpack ? p->panel : p->tiles, a.y = p->y, a.f = p->form;
+    a.residual = p->residual, a.bias = p->bias, a.n_rows = p->n_rows;
+    a.x_rows = p->x.rows, a.n_strips = strips;
+    a.n_chunks = (p->n_cols + TILE_K - 1) / TILE_K;
+    a.out_rows = p->out_rows, a.y_stride = p->y_stride;
+    a.n_tiles = (strips + 1) / 2;
+    a.epilogue = p->epilogue;
+    a.unit = 1.0f / (p->unit * p->x.scale);
+    a.softcap = p->softcap;
+    if (f->unpack) f->unpack(l + n++, p, p->panel);
+    const int work = a.n_tiles * (p->x.rows / TILE_M), blocks = work < n_units ? work : n_units;
+    if (!warpgroups) fill_launch(l + n++, wide_plain, dim3(strips, p->x.rows / PLAIN_M), 128, 0, a);
+    else fill_launch(l + n++, wide_kernel, dim3(blocks), WIDE_THREADS, WIDE_SHARED, a);
     return n;
 }
