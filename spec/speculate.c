@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "spec/width.h"
 
-enum { TRY_NODES = 2, TIMED_DEPTH = 3 };
+enum { TRY_NODES = 2, TRY_DEPTH = 3, TIMED_DEPTH = 3 };
 static const double rate = 0.1;             /* weight of the newest time of a guess, ... */
 static const double slower = 1.5;           /* ... which counts as at most this much longer than usual */
 
@@ -16,7 +16,7 @@ struct speculator {
     bool chain;
     double margin;
     struct cost cost;
-    double per_unit;                /* seconds of a guess by depth, or of a pass by text; running mean, 0: none */
+    struct guess_time unit;         /* of one text, running mean; by depth: of one pass, however many texts */
     struct record_of_guesses all, slot[STEP_SEQS];
 };
 
@@ -69,25 +69,38 @@ luce_status speculator_prepare(const struct speculate_params *p, const struct mo
 /* The guess of n texts. */
 static struct guess_time time_of(const struct speculator *s, int n)
 {
-    if (s->drafter->costs == GUESS_BY_PASS) return (struct guess_time){ .pass = s->per_unit * n };
-    return (struct guess_time){ .depth = s->per_unit / n };
+    if (s->drafter->costs == GUESS_BY_PASS)
+        return (struct guess_time){ .pass = s->unit.pass * n, .depth = s->unit.depth * n };
+    return (struct guess_time){ .depth = s->unit.depth / n };
 }
 
-/* How long a guess takes, by one at a text of two tokens; the second time, as the first one compiles. */
-static luce_status time_drafter(struct speculator *s, luce_error *err)
+/* How long a guess of this depth takes, at a text of two tokens; the second time, as the first one compiles. */
+static luce_status time_guess(struct speculator *s, int depth, double *seconds, luce_error *err)
 {
     static const int32_t ids[] = { 0, 0 };
-    bool pass = s->drafter->costs == GUESS_BY_PASS;
-    int depth = pass ? s->block - 1 : TIMED_DEPTH;
-    struct draft d = { .ids = ids, .n_ids = 2, .most = depth, .depth = depth, .block = s->block };
+    struct draft d = { .ids = ids, .n_ids = 2, .most = depth, .depth = depth, .block = depth + 1 };
     struct draft *drafts[] = { &d };
     luce_status st = LUCE_OK;
     for (int i = 0; i < 2 && !st; i++) {
         tree_init(&d.tree, ids[1]);
         double start = clock_seconds();
         st = s->drafter->propose(s->state, drafts, 1, err);
-        s->per_unit = (clock_seconds() - start) / (pass ? 1 : depth);
+        *seconds = clock_seconds() - start;
     }
+    return st;
+}
+
+/* A pass is timed for the narrowest block and for the widest, and taken to grow evenly. */
+static luce_status time_drafter(struct speculator *s, luce_error *err)
+{
+    bool pass = s->drafter->costs == GUESS_BY_PASS;
+    int depth = pass ? s->block - 1 : TIMED_DEPTH;
+    double whole = 0, least = 0;
+    luce_status st = time_guess(s, depth, &whole, err);
+    if (!st && pass && depth > 1) st = time_guess(s, 1, &least, err);
+    s->unit.depth = pass && depth > 1 ? (whole - least) / (depth - 1) : pass ? 0 : whole / depth;
+    if (s->unit.depth < 0) s->unit.depth = 0;
+    s->unit.pass = pass ? whole - depth * s->unit.depth : 0;
     return st;
 }
 
@@ -147,21 +160,24 @@ static void set_limits(struct speculator *s, struct draft *d, int n, int share)
     if (s->chain && d->most > d->depth) d->most = d->depth;
     if (d->depth <= 0) d->most = 0;
     if (d->most <= 0 || d->fixed || !s->drafter->costs) return;
-    int deep = d->depth < d->most ? d->depth : d->most;
+    int deep = d->depth < d->most ? d->depth : d->most, shy = TRY_NODES;
     int depth = record_pays(r) ? width_depth(&s->cost, r, n, deep, time_of(s, n)) : 0;
-    bool by_pass = s->drafter->costs == GUESS_BY_PASS;      /* deeper costs no more */
+    bool by_pass = s->drafter->costs == GUESS_BY_PASS;
+    if (by_pass) shy = TRY_DEPTH;
     bool open = depth == 0 && width_can_pay(&s->cost, n, deep, time_of(s, n));
-    if (open && try_now(s, r)) d->most = depth = by_pass || deep < TRY_NODES ? deep : TRY_NODES;
-    else if (depth && by_pass) depth = deep;
+    if (open && try_now(s, r)) d->most = depth = deep < shy ? deep : shy;
     d->declined = depth == 0;
     d->depth = depth;
+    if (by_pass) d->block = depth + 1;          /* no more places than will be looked at */
     if (depth == 0) d->most = 0;
 }
 
 static luce_status guess(struct speculator *s, struct draft *const *drafts, int n, luce_error *err)
 {
     struct draft *wanted[STEP_SEQS];
+    bool by_pass = s->drafter->costs == GUESS_BY_PASS;
     int k = 0, deepest = 0;
+    double expected = 0;
     for (int i = 0; i < n; i++)
         if (drafts[i]->most > 0) wanted[k++] = drafts[i];
     if (k == 0) return LUCE_OK;
@@ -172,13 +188,17 @@ static luce_status guess(struct speculator *s, struct draft *const *drafts, int 
         int deep = tree_deepest(&wanted[i]->tree);
         wanted[i]->seconds = took;
         deepest = deep > deepest ? deep : deepest;
+        expected += s->unit.pass + s->unit.depth * (wanted[i]->block - 1);
     }
     if (deepest == 0) return st;
-    bool by_pass = s->drafter->costs == GUESS_BY_PASS;
-    double now = took / (by_pass ? k : deepest), most = slower * s->per_unit;
-    if (now > most) now = most;             /* a prompt was fed, or a pause */
-    s->per_unit += rate * (now - s->per_unit);
-    for (int i = 0; i < k; i++) wanted[i]->price = by_pass ? s->per_unit : s->per_unit * deepest / k;
+    if (!by_pass) expected = s->unit.depth * deepest;
+    double ratio = expected > 0 ? took / expected : 1;
+    if (ratio > slower) ratio = slower;     /* a prompt was fed, or a pause */
+    s->unit.pass *= 1 + rate * (ratio - 1);
+    s->unit.depth *= 1 + rate * (ratio - 1);
+    for (int i = 0; i < k; i++)
+        wanted[i]->price = by_pass ? s->unit.pass + s->unit.depth * (wanted[i]->block - 1)
+            : s->unit.depth * deepest / k;
     return st;
 }
 

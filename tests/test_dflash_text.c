@@ -280,6 +280,57 @@ TEST(dflash_survives_texts_that_leave_and_texts_that_end_inside_a_block)
     drop_texts(plain, PROMPTS);
 }
 
+/* P16 with a network that was trained: the end token and a stop text fall on each place of a block, as the prompt
+ * goes on with more and more of the answer. */
+TEST(dflash_ends_inside_a_block_as_plain_decoding_does)
+{
+    enum { PLACES = 8, STOPS = 4, PROMPT = 16 };
+    static const char prompt[] = "Say hello.";
+    const char *path = test_model("smollm2-135m-instruct-q4_1.gguf");
+    char model[512], drafter[512];
+    luce_model *m = NULL;
+    luce_error err = { 0 };
+    int32_t ids[PROMPT + PLACES], *words = NULL;
+    size_t n = 0, accepted = 0;
+    if (!path) SKIP("models/smollm2-135m-instruct-q4_1.gguf is not there: make models fetches it");
+    snprintf(model, sizeof model, "%s", path);
+    snprintf(drafter, sizeof drafter, "%s/drafters/smollm2-135m-dflash.gguf", LUCE_SOURCE_DIR);
+    luce_model_params p = { .path = model, .device = "cpu", .threads = 1, .context = 128, .draft_path = drafter };
+    CHECK_OK(luce_model_open(&m, &p, &err), err);
+    if (!m) return;
+    CHECK_OK(luce_tokenize(m, &(luce_text){ .at = prompt, .bytes = strlen(prompt), .flags = LUCE_BOS }, &words, &n, &err),
+             err);
+    CHECK(n > 0 && n <= PROMPT);
+    luce_request q = { .tokens = ids, .max_tokens = 40 };
+    memcpy(ids, words, n * sizeof *ids);
+    luce_free(words);
+    for (int at = 0; at < PLACES + STOPS; at++) {
+        q.n_tokens = n + (size_t)at % PLACES;
+        luce_request asked = q;
+        asked.draft = -1;
+        luce_result want = generate(m, &asked);
+        size_t from_end = 1 + (size_t)(at % STOPS);
+        char stop[2] = { want.text_bytes >= from_end ? want.text[want.text_bytes - from_end] : 'x', 0 };
+        const char *stops[] = { stop };
+        if (at + 1 < PLACES && want.n_tokens) ids[n + (size_t)at] = want.tokens[0];
+        if (at >= PLACES) {
+            asked.stop = stops, asked.n_stop = 1;
+            luce_result_drop(&want);
+            want = generate(m, &asked);
+        }
+        asked.draft = 7;
+        luce_result got = generate(m, &asked);
+        check_same(&want, &got, at < PLACES ? "end token" : "stop text", at);
+        CHECK_EQ(got.finish, at < PLACES ? LUCE_FINISH_END : LUCE_FINISH_STOP);
+        CHECK(want.text_bytes == got.text_bytes && !memcmp(want.text, got.text, got.text_bytes));
+        accepted += got.speculation.n_accepted;
+        luce_result_drop(&want);
+        luce_result_drop(&got);
+    }
+    CHECK(accepted > PLACES, "%zu guesses were right", accepted);
+    luce_model_close(m);
+}
+
 TEST(dflash_survives_each_failing_allocation)
 {
     int32_t ids[] = { 5, 6, 7, 8 };
