@@ -32,7 +32,7 @@ enum { HYBRID_DIM = 128, HYBRID_TAPS = 4, HYBRID_INTERVAL = 4 };
  * plain decoder of 26.7 G parameters, between qwen3-14b and qwen3-32b, for speeds of that size. */
 static const struct preset presets[] = {
     { "llama-135m",  "llama",   576, 30,  9, 3,  64,  1536,  49152,  8192, 1e5f, 1e-5f,   0, true, 0, 0, 0, NULL },
-    { "gemma3-270m", "gemma3",  640, 18,  4, 1, 256,  2048, 262144, 32768, 1e6f, 1e-6f, 512, true, 0, 0, 0, NULL },
+    { "gemma3-270m", "gemma3",  640, 18,  4, 1, 256,  2048, 262144, 262144, 1e6f, 1e-6f, 512, true, 0, 0, 0, NULL },
     { "qwen3-0.6b",  "qwen3",  1024, 28, 16, 8, 128,  3072, 151936, 262144, 1e6f, 1e-6f,   0, true, 0, 0, 0, NULL },
     { "qwen3-1.7b",  "qwen3",  2048, 28, 16, 8, 128,  6144, 151936, 262144, 1e6f, 1e-6f,   0, true, 0, 0, 0, NULL },
     { "qwen3-4b",    "qwen3",  2560, 36, 32, 8, 128,  9728, 151936, 262144, 1e6f, 1e-6f,   0, true, 0, 0, 0, NULL },

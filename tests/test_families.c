@@ -10,7 +10,7 @@
 #include "run/runner.h"
 #include "test.h"
 
-enum { VOCAB = 96, LONG = 1500, LONGEST = 2500, CONTEXT = 8192, WINDOW = 200, ROWS = 12 };
+enum { VOCAB = 96, LONG = 1500, LONGEST = 2500, FAR = 8000, CONTEXT = 8192, WINDOW = 200, ROWS = 12 };
 
 struct rig {
     struct gguf *file;
@@ -89,9 +89,9 @@ static int32_t token_at(int i)
 /* Feeds the text up to `from` as a prompt, then n rows narrow, and reads their logits. */
 static void feed(struct rig *g, struct seq *s, int from, int n, float *logits)
 {
-    static int32_t text[LONGEST];
+    static int32_t text[FAR];
     luce_error err = { 0 };
-    for (int i = 0; i < LONGEST; i++) text[i] = token_at(i);
+    for (int i = 0; i < FAR; i++) text[i] = token_at(i);
     int at = seq_length(s);
     CHECK_OK(runner_prefill(g->runner, s, text + at, from - at, NULL, NULL, &err), err);
     runner_begin(g->runner, STEP_NARROW);
@@ -175,6 +175,30 @@ TEST(families_give_the_same_bits_for_every_chunk_of_a_long_prompt)
                 seq_close(s);
                 CHECK(!i || !memcmp(first, got, sizeof first), "%s: chunks of %d", family_at(f)->arch, chunks[i]);
             }
+            rig_close(&g);
+        }
+}
+
+/* One that attends to all of it and one with windows; the rows at the end alone see all splits. */
+TEST(families_give_the_same_bits_behind_8000_tokens)
+{
+    static const char *const archs[] = { "qwen3", "gemma3" };
+    static const int chunks[] = { 512, 2048 };
+    static float first[ROWS * VOCAB], got[ROWS * VOCAB], near[ROWS * VOCAB];
+    for (size_t f = 0; f < COUNT(archs); f++)
+        for (size_t i = 0; i < COUNT(chunks); i++) {
+            struct rig g;
+            struct seq *s;
+            luce_error err = { 0 };
+            struct load_params p = { .context = FAR, .chunk = chunks[i], .k_format = Q_F16, .v_format = Q_F16 };
+            CHECK(rig_open(&g, archs[f], p), "%s", archs[f]);
+            CHECK_OK(seq_open(&s, runner_cache(g.runner), &err), err);
+            feed(&g, s, FAR - 2 * ROWS, ROWS, near);
+            feed(&g, s, FAR - ROWS, ROWS, i ? got : first);
+            CHECK_EQ(seq_length(s), FAR);
+            CHECK(distance(near, i ? got : first, ROWS * VOCAB) > 1e-6, "%s: logits do not follow the text", archs[f]);
+            seq_close(s);
+            CHECK(!i || !memcmp(first, got, sizeof first), "%s: chunks of %d", archs[f], chunks[i]);
             rig_close(&g);
         }
 }
