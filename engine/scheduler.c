@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
+#define KEPT_SPEED 0.54               /* of running texts beside prompts: half, and what the measure of it errs by */
 #define PAUSE_SECONDS 0.25            /* the longest that running texts should wait for a chunk of a prompt */
 
 luce_status scheduler_init(struct scheduler *s, struct runner *r, luce_error *err)
@@ -87,8 +88,8 @@ static int next_rows(const struct scheduler *s, const struct request *r, enum st
     return left;
 }
 
-/* What a step of that class means for texts that run beside prompts: they should have two of the usual
- * narrow steps' worth of time for each that they get. Right after a wide step narrow ones are slow, since caches
+/* What a step of that class means for texts that run beside prompts: they should have the time of 1 / KEPT_SPEED usual
+ * narrow steps for each that they get. Right after a wide step narrow ones are slow, since caches
  * hold other things, and that counts for the texts. At least a quarter of a narrow step is paid back, so that
  * prompts go on whatever else slows the machine. */
 static void note_time(struct scheduler *s, enum step_class class, double took)
@@ -100,7 +101,7 @@ static void note_time(struct scheduler *s, enum step_class class, double took)
     }
     double usual = s->usual_seconds * 1.02;         /* what made it slower may stay */
     s->usual_seconds = usual == 0 || took < usual ? took : usual;
-    double paid = 2 * s->usual_seconds - took;
+    double paid = s->usual_seconds / KEPT_SPEED - took;
     s->debt -= paid > took / 4 ? paid : took / 4;
     if (s->debt < 0) s->debt = 0;
 }

@@ -29,7 +29,7 @@ struct scheduler {
     bool            wide_last;      /* class of the step before */
     struct speculator *speculator;  /* borrowed; NULL: nothing is guessed */
     struct draft   *draft;          /* [STEP_SEQS] by slot; NULL without a speculator */
-    double          debt;           /* seconds that running texts are behind half of their speed */
+    double          debt;           /* seconds that running texts are behind the speed that they keep */
     double          usual_seconds;  /* of a narrow step that nothing disturbs */
     double          row_seconds;    /* of a row of the last wide step */
     double        (*clock)(void);   /* clock_seconds; tests write their own time */
