@@ -16,7 +16,7 @@ configure = cmake -G Ninja -S . -B $(1) $(CMAKE_FLAGS)
 SCRIPTED := test_api test_chat test_transport test_hostile test_soak test_metrics
 
 .PHONY: help setup needs configure build tests models test demo bench asan tsan fuzz format lint sdk soak \
-        install device-check cuda-all clean
+        install device-check cuda-all hip clean
 .DEFAULT_GOAL := build
 
 help:                   ## print this list
@@ -102,5 +102,9 @@ cuda-all: needs         ## compile the GPU sources for every NVIDIA architecture
 	@$(call configure,build-cuda) -DLUCE_CUDA=ON "-DLUCE_CUDA_ARCHS=$(CUDA_ALL)" > /dev/null
 	cmake --build build-cuda -j $(JOBS) --target luce
 
+hip: needs              ## compile everything with the GPU sources for AMD cards (needs hipcc)
+	@$(call configure,build-hip) -DLUCE_HIP=ON > /dev/null
+	cmake --build build-hip -j $(JOBS) --target luce
+
 clean:                  ## remove the build folders (models/ stays)
-	rm -rf build build-asan build-tsan build-fuzz build-cuda
+	rm -rf build build-asan build-tsan build-fuzz build-cuda build-hip

@@ -12,16 +12,11 @@
 #include "device/gpu/emulate.h"
 #define GPU_NAME "emulated"
 #define GPU(name) emulated##name
-#elif defined(__HIP__) || defined(__HIPCC__)
-#define LUCE_HIP 1
-#include <hip/hip_bf16.h>
-#include <hip/hip_fp16.h>
-#include <hip/hip_runtime.h>
+#elif defined(LUCE_HIP)
+#include "device/gpu/hip.h"
 #define GPU_NAME "hip"
 #define GPU(name) hip##name
-typedef hip_bfloat16 bf16_t;
 #elif defined(__CUDACC__)
-#define LUCE_HIP 0
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -29,7 +24,6 @@ typedef hip_bfloat16 bf16_t;
 #define GPU(name) cuda##name
 typedef __nv_bfloat16 bf16_t;
 #else                           /* C files of the CUDA build */
-#define LUCE_HIP 0
 #include <cuda_runtime_api.h>
 #define GPU_NAME "cuda"
 #define GPU(name) cuda##name
@@ -46,8 +40,11 @@ enum { WARP = 32 };
 #if defined(LUCE_EMULATED) && defined(__cplusplus)
 #include "device/gpu/emulate.cuh"
 #define LUCE_KERNELS 1
-#elif defined(__CUDACC__) || defined(__HIPCC__)
+#elif defined(__CUDACC__) || defined(__HIP__)
 #define LUCE_KERNELS 1
+#if defined(LUCE_HIP)
+#include "device/gpu/hip.cuh"
+#endif
 
 /* Shared memory whose size the launch gives, aligned to 1024 bytes. */
 #define DYNAMIC_SHARED(type, name) extern __shared__ __align__(1024) type name[]
@@ -57,6 +54,7 @@ template <class... P> static inline const void *kernel_address(void (*kernel)(P.
     return (const void *)kernel;
 }
 
+#if !defined(LUCE_HIP)
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define defined_for_90a 1
 #else
@@ -280,13 +278,10 @@ __device__ inline void spin_pause()
 __device__ inline uint32_t and_or(uint32_t x, uint32_t mask, uint32_t bits)
 {
     uint32_t y;
-#if LUCE_HIP
-    y = (x & mask) | bits;
-#else
     asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(x), "r"(mask), "r"(bits));
-#endif
     return y;
 }
+#endif
 #endif
 
 #ifdef LUCE_KERNELS
