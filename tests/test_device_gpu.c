@@ -134,6 +134,13 @@ TEST(gpu_without_memory_fails_the_load_or_the_step_and_goes_on)
     CHECK_EQ(st, LUCE_OK);
 }
 
+TEST(gpu_matrix_instructions_have_a_replacement)
+{
+    uint16_t halves[512];
+    for (size_t i = 0; i < COUNT(halves); i++) halves[i] = f32_to_f16((float)(test_random() % 2049) / 1024 - 1);
+    CHECK_EQ(emulated_check_matrices(halves), 0);
+}
+
 TEST(gpu_that_is_lost_says_so_and_stays_lost)
 {
     for (int at = 0; at < 2; at++) {

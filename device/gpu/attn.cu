@@ -1,7 +1,7 @@
 /* device/gpu/attn.cu - ATTN of wide steps, and which heads there are kernels for.
  *
- * Query rows of one kv head (tokens x heads of its group) are packed, 16 to a warp, four warps to a block; an item
- * is (sequence, kv head, 64 rows) with all its pages. The keys and values of one page (64 positions) lie in shared
+ * Query rows of one kv head (tokens x heads of its group) are packed, 16 to a warp, up to four warps to a block; an
+ * item is (sequence, kv head, 64 rows) with all its pages. The keys and values of one page (64 positions) lie in shared
  * memory as f16, whatever their format. The values arrive while scores are computed, the next keys while values
  * are added.
  * A row's scores and sums are its own: rows of a block do not meet, and pages that a row does not see change
@@ -9,12 +9,10 @@
  * The limit is the matrix units. Scores are f16 x f16 in f32, weights f16, sums f32. Narrow steps: attn_narrow.cu. */
 #include "device/gpu/attn.cuh"
 
-enum { WARPS = 4, ROWS = 16 * WARPS, THREADS = WARPS * WARP };  /* packed rows of a block */
-
-bool attn_can(int heads, int kv_heads, int dim)
-{
-    return dim <= 256 && dim % 8 == 0 && heads / kv_heads <= 64;
-}
+enum { ROWS_MOST = 64 };        /* packed rows of a block: 32 where shared memory is short */
+template <int ROWS> struct threads_of {
+    enum { THREADS = ROWS / 16 * WARP };
+};
 
 /* What one query row of the block may see. */
 struct row_view {
@@ -27,15 +25,16 @@ struct item {
 };
 
 struct shared_attn {
-    row_view view[ROWS];
+    row_view view[ROWS_MOST];
     int n_items[STEP_SEQS + 1]; /* before sequence s */
     int low, high;              /* pages of the item */
 };
 
-__device__ inline int count_chunks(const step_seq &q, int group)
+template <int ROWS> __device__ inline int count_chunks(const step_seq &q, int group)
 {
     return (q.n_rows * group + ROWS - 1) / ROWS;
 }
+template <int ROWS>
 __device__ inline item find_item(const attn_args &a, const step *s, const shared_attn &sh, int i, int group)
 {
     item it;
@@ -43,7 +42,7 @@ __device__ inline item find_item(const attn_args &a, const step *s, const shared
     while (sh.n_items[it.seq + 1] <= i) it.seq++;
     i -= sh.n_items[it.seq];
     const step_seq &q = s->seq[it.seq];
-    const int chunks = count_chunks(q, group);
+    const int chunks = count_chunks<ROWS>(q, group);
     it.head = i / chunks;
     it.row0 = (chunks - 1 - i % chunks) * ROWS;         /* the longest first */
     it.n_rows = q.n_rows * group - it.row0 < ROWS ? q.n_rows * group - it.row0 : ROWS;
@@ -51,6 +50,7 @@ __device__ inline item find_item(const attn_args &a, const step *s, const shared
 }
 
 /* Fills the views of the block's rows and the range of pages. All threads; ends in a barrier. */
+template <int ROWS>
 __device__ inline void view_rows(const attn_args &a, const step *s, const item &it, shared_attn &sh, int group)
 {
     const step_seq &q = s->seq[it.seq];
@@ -87,9 +87,10 @@ template <int DP> __device__ inline int piece(int r, int c)
 }
 
 /* Keys or values of page t into a tile: every thread copies pieces. */
-template <int DP>
+template <int DP, int ROWS>
 __device__ inline void load_tile(const attn_args &a, const step_seq &q, const kv_part &part, int t, uint8_t *tile)
 {
+    enum { THREADS = threads_of<ROWS>::THREADS };
     const kv_place &kv = a.kv;
     const int page = t < kv.max_pages ? kv.table[(int64_t)q.slot * kv.max_pages + t] : -1;
     const uint8_t *block = page < 0 ? nullptr : kv.pages + (uint64_t)page * kv.page_bytes + part.at;
@@ -237,8 +238,10 @@ __device__ inline void put_rows(const warp_state<DP> &w, const attn_args &a, con
 }
 
 /* Long: one item from rows to result, in the order in which it happens. */
-template <int DP> __global__ void __launch_bounds__(THREADS, DP == 256 ? 1 : 3) wide_attn_kernel(attn_args a)
+template <int DP, int ROWS>
+__global__ void __launch_bounds__(threads_of<ROWS>::THREADS, DP == 256 ? 1 : 3) wide_attn_kernel(attn_args a)
 {
+    enum { THREADS = threads_of<ROWS>::THREADS };
     DYNAMIC_SHARED(uint8_t, tiles);
     __shared__ shared_attn sh;
     uint8_t *queries = tiles, *keys = queries + ROWS * row_stride<DP>(), *values = keys + KEYS * row_stride<DP>();
@@ -248,7 +251,7 @@ template <int DP> __global__ void __launch_bounds__(THREADS, DP == 256 ? 1 : 3) 
     launch_dependents();
     const int n_seqs = s->head.n_seqs;
     for (int i = threadIdx.x; i < n_seqs; i += THREADS)
-        sh.n_items[i + 1] = a.kv.kv_heads * count_chunks(s->seq[i], group);
+        sh.n_items[i + 1] = a.kv.kv_heads * count_chunks<ROWS>(s->seq[i], group);
     __syncthreads();
     if (threadIdx.x == 0) {
         sh.n_items[0] = 0;
@@ -256,10 +259,10 @@ template <int DP> __global__ void __launch_bounds__(THREADS, DP == 256 ? 1 : 3) 
     }
     __syncthreads();
     for (int i = blockIdx.x; i < sh.n_items[n_seqs]; i += gridDim.x) {
-        const item it = find_item(a, s, sh, i, group);
+        const item it = find_item<ROWS>(a, s, sh, i, group);
         const step_seq &q = s->seq[it.seq];
         const kv_part key = part_of(a.kv, it.head, false), value = part_of(a.kv, it.head, true);
-        view_rows(a, s, it, sh, group);
+        view_rows<ROWS>(a, s, it, sh, group);
         if (!waited) wait_predecessor();    /* the step was there before */
         waited = true;
 #pragma unroll 2
@@ -285,7 +288,7 @@ template <int DP> __global__ void __launch_bounds__(THREADS, DP == 256 ? 1 : 3) 
         for (int t = t0 - 1; t < t1; t++) {
             const bool more = t + 1 < t1;
             __syncthreads();                /* scores of page t are done with the keys */
-            if (more) load_tile<DP>(a, q, key, t + 1, keys);
+            if (more) load_tile<DP, ROWS>(a, q, key, t + 1, keys);
             copy_commit();
             if (t >= t0) {                  /* the values of page t */
                 copy_wait<1>();
@@ -293,7 +296,7 @@ template <int DP> __global__ void __launch_bounds__(THREADS, DP == 256 ? 1 : 3) 
                 if (busy) add_values<DP>(w, weights, values, lane);
                 __syncthreads();
             }
-            if (more) load_tile<DP>(a, q, value, t + 1, values);
+            if (more) load_tile<DP, ROWS>(a, q, value, t + 1, values);
             copy_commit();
             if (!more) break;
             copy_wait<1>();                 /* the keys of page t + 1 */
@@ -308,12 +311,29 @@ template <int DP> __global__ void __launch_bounds__(THREADS, DP == 256 ? 1 : 3) 
     if (!waited) wait_predecessor();
 }
 
+template <int DP, int ROWS> constexpr int wide_room()
+{
+    return (ROWS + 2 * KEYS) * row_stride<DP>();
+}
+template <int DP, int ROWS> static bool wide_fits()
+{
+    return wide_room<DP, ROWS>() + (int)sizeof(shared_attn) <= card_shared();
+}
+template <int DP, int ROWS> static int launch_rows(launch *l, const attn_args *a, int n_units)
+{
+    void (*kernel)(attn_args) = wide_attn_kernel<DP, ROWS>;
+    allow_shared(kernel, wide_room<DP, ROWS>());
+    fill_launch(l, kernel, dim3(n_units * (DP == 256 ? 2 : 3)), threads_of<ROWS>::THREADS, wide_room<DP, ROWS>(), *a);
+    return 1;
+}
 template <int DP> static int launch_dim(launch *l, const attn_args *a, int n_units)
 {
-    const int shared = (ROWS + 2 * KEYS) * row_stride<DP>();
-    allow_shared(wide_attn_kernel<DP>, shared);
-    fill_launch(l, wide_attn_kernel<DP>, dim3(n_units * (DP == 256 ? 2 : 3)), THREADS, shared, *a);
-    return 1;
+    return wide_fits<DP, 64>() ? launch_rows<DP, 64>(l, a, n_units) : launch_rows<DP, 32>(l, a, n_units);
+}
+bool attn_can(int heads, int kv_heads, int dim)
+{
+    return dim <= 256 && dim % 8 == 0 && heads / kv_heads <= 64 && narrow_attn_fits(dim) &&
+           (dim <= 128 || wide_fits<256, 32>());
 }
 int launch_attn(launch *l, const attn_args *a, int rows, bool wide, int n_units)
 {

@@ -548,12 +548,22 @@ template <int DP, int TILES> static void launch_one(launch *l, const attn_args *
     allow_shared(kernel, shape::SHARED);
     fill_launch(l, kernel, dim3(n_units * shape::BLOCKS), shape::THREADS, shape::SHARED, *a);
 }
+/* Blocks of fewer rows are for cards with less shared memory. */
+template <int DP, int TILES> static bool fits()
+{
+    typedef attn_shape<DP, TILES> shape;
+    return (int)shape::SHARED + (int)sizeof(shared_attn<shape::ROWS>) <= card_shared();
+}
+bool narrow_attn_fits(int dim)
+{
+    return dim <= 64 ? fits<64, 1>() : dim <= 128 ? fits<128, 1>() : fits<256, 1>();
+}
 template <int DP> static int launch_dim(launch *l, const attn_args *a, int rows, int n_units)
 {
     enum { MOST = DP == 256 ? 2 : 4 };      /* tiles whose sums fit in the registers of a block */
     const int packed = rows * (a->heads / a->kv.kv_heads);
-    if (packed <= 16) launch_one<DP, 1>(l, a, n_units);
-    else if (packed <= 32) launch_one<DP, 2>(l, a, n_units);
+    if (packed <= 16 || !fits<DP, 2>()) launch_one<DP, 1>(l, a, n_units);
+    else if (packed <= 32 || !fits<DP, MOST>()) launch_one<DP, 2>(l, a, n_units);
     else launch_one<DP, MOST>(l, a, n_units);
     fill_launch(l + 1, combine_kernel<DP>, dim3(a->heads, rows), DP * COMBINE, 0, *a);
     return 2;

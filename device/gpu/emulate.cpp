@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "device/gpu/emulate.cuh"      /* after the others: it takes words of the language away */
+#include "device/gpu/matrix.cuh"
 
 enum { LANES = 32, STACK = 256 << 10, UNITS = 3, THREADS_MOST = 1024, SHARED_MOST = 227 << 10,
        SHARED_USUAL = 48 << 10, SHARED_ALIGN = 1024 };
@@ -378,6 +379,45 @@ void emulated_matrices(uint32_t r[4], const void *at, bool turned)
     if ((uintptr_t)at % 16) emulated_stop("a matrix row that is not aligned to 16 bytes");
     matrix_rows mine = { r, at, turned };
     emulated_together(&mine, load_rows);
+}
+
+/* The ways without matrix instructions (matrix.cuh) beside the instructions: numbers that differ. */
+struct matrix_check {
+    uint16_t x[8 * 64];
+    int differ;
+};
+struct matrix_check_args {
+    matrix_check *check;
+};
+static float dot_of(uint32_t x, uint32_t y, float sum)
+{
+    return sum + emulated_halves[x & 0xffff] * emulated_halves[y & 0xffff] +
+           emulated_halves[x >> 16] * emulated_halves[y >> 16];
+}
+static void compare_matrices(matrix_check_args args)
+{
+    matrix_check *c = args.check;
+    const int lane = emulated_now->lane;
+    uint32_t r[3][4], s[3][4];
+    load_matrices(r[0], c->x + lane * 8), load_matrices_turned(r[1], c->x + lane * 8);
+    load_matrices(r[2], c->x + 256 + lane * 8);
+    exchange_matrices(s[0], c->x + lane * 8, lane), exchange_matrices_turned(s[1], c->x + lane * 8, lane);
+    exchange_matrices(s[2], c->x + 256 + lane * 8, lane);
+    float d[4] = { 1, 2, 3, 4 }, e[4] = { 1, 2, 3, 4 };
+    mma_f16(d, r[0], r[1][0], r[2][1]);
+    exchange_mma(e, r[0], r[1][0], r[2][1], lane, dot_of);
+    c->differ += memcmp(r, s, sizeof r) != 0;
+    for (int i = 0; i < 4; i++) c->differ += !(fabsf(d[i] - e[i]) <= 1e-4f);
+}
+extern "C" int emulated_check_matrices(const uint16_t halves[512])
+{
+    matrix_check c = {};
+    memcpy(c.x, halves, sizeof c.x);
+    matrix_check_args args = { &c };
+    void *list[] = { &args };
+    emulatedLaunchConfig_t config = { { 1, 1, 1 }, { LANES, 1, 1 }, 0, nullptr, nullptr, 0 };
+    const void *kernel = kernel_address(compare_matrices);
+    return emulatedLaunchKernelExC(&config, kernel, list) == emulatedSuccess ? c.differ : -1;
 }
 
 /* ---- the runtime ----------------------------------------------------------------------------------------------- */

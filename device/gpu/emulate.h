@@ -61,6 +61,9 @@ typedef struct {
  * card is lost. Below 0: none. */
 enum emulated_call_kind { EMULATED_MALLOC, EMULATED_LAUNCH, EMULATED_CALLS };
 void emulated_fail(enum emulated_call_kind what, int n);
+/* Of 512 random halves, at most 1 in size: how often what replaces matrix instructions elsewhere (matrix.cuh) gives
+ * something else than they do; -1: it did not run. */
+int emulated_check_matrices(const uint16_t halves[512]);
 /* As CUDA documents the functions of these names. */
 emulatedError_t emulatedGetDeviceCount(int *n);
 emulatedError_t emulatedGetDevice(int *device);

@@ -143,50 +143,28 @@ template <int N> __device__ inline void copy_wait() {}
 __device__ inline void wait_predecessor() {}
 __device__ inline void launch_dependents() {}
 
-/* ---- the matrix instruction, and loads of its operands (port.h says where their parts lie) ----------------------- */
+/* ---- the matrix instruction, and loads of its operands ---------------------------------------------------------- */
+#include "device/gpu/matrix.cuh"
+
 typedef _Float16 hip_pair __attribute__((ext_vector_type(2)));
-__device__ inline hip_pair hip_pair_of(uint32_t x)
+__device__ inline float hip_dot(uint32_t x, uint32_t y, float sum)
 {
-    hip_pair p;
-    memcpy(&p, &x, sizeof p);
-    return p;
+    hip_pair a, b;
+    memcpy(&a, &x, sizeof a);
+    memcpy(&b, &y, sizeof b);
+    return __builtin_amdgcn_fdot2(a, b, sum, false);
 }
-/* Every lane asks the four lanes of a row of a, and the four of each of its two columns of b, k ascending. */
 __device__ inline void mma_f16(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
-    const int lane = hip_lane(), row = lane & ~3, column = (lane & 3) * 8;
-    const uint32_t b[2] = { b0, b1 };
-#pragma unroll
-    for (int half = 0; half < 2; half++)
-#pragma unroll
-        for (int t = 0; t < 4; t++) {
-            const hip_pair low = hip_pair_of(hip_shuffle(a[2 * half], row + t));
-            const hip_pair high = hip_pair_of(hip_shuffle(a[2 * half + 1], row + t));
-            const hip_pair even = hip_pair_of(hip_shuffle(b[half], column + t));
-            const hip_pair odd = hip_pair_of(hip_shuffle(b[half], column + 4 + t));
-            d[0] = __builtin_amdgcn_fdot2(low, even, d[0], false);
-            d[1] = __builtin_amdgcn_fdot2(low, odd, d[1], false);
-            d[2] = __builtin_amdgcn_fdot2(high, even, d[2], false);
-            d[3] = __builtin_amdgcn_fdot2(high, odd, d[3], false);
-        }
+    exchange_mma(d, a, b0, b1, hip_lane(), hip_dot);
 }
-/* Lane 8 m + i names row i of matrix m; lane 4 g + t gets its elements 2 t, 2 t + 1 of row g, */
 __device__ inline void load_matrices(uint32_t r[4], const void *at)
 {
-    const int lane = hip_lane();
-#pragma unroll
-    for (int m = 0; m < 4; m++) r[m] = ((const uint32_t *)hip_shuffle(at, 8 * m + lane / 4))[lane % 4];
+    exchange_matrices(r, at, hip_lane());
 }
-/* or of column g. */
 __device__ inline void load_matrices_turned(uint32_t r[4], const void *at)
 {
-    const int lane = hip_lane();
-#pragma unroll
-    for (int m = 0; m < 4; m++) {
-        const uint16_t *even = (const uint16_t *)hip_shuffle(at, 8 * m + lane % 4 * 2);
-        const uint16_t *odd = (const uint16_t *)hip_shuffle(at, 8 * m + lane % 4 * 2 + 1);
-        r[m] = even[lane / 4] | (uint32_t)odd[lane / 4] << 16;
-    }
+    exchange_matrices_turned(r, at, hip_lane());
 }
 
 #endif

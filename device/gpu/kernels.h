@@ -245,6 +245,7 @@ enum { PRODUCT_CALLS = 1024, WIDE_ROWS = 128 };
 int launch_wide_product(struct launch *l, const struct product *p, int n_units);
 uint64_t wide_panel_bytes(const struct product *p);
 void products_prepare(void);    /* once a device: attributes of the kernels */
+int card_shared(void);          /* after that: bytes of shared memory that a block may have */
 bool has_warpgroups(void);      /* after that: the device has warp-group products (sm_90a) */
 
 /* ---- experts (moe.cuh, route.cu) --------------------------------------------------------------------- */

@@ -10,7 +10,7 @@
 enum { TABLE_THREADS = 1024, ROUTE_MOST = 4096, ROUTE_ROWS = 8 };
 bool route_can(int experts)
 {
-    return experts <= ROUTE_MOST;
+    return experts <= ROUTE_MOST && (ROUTE_ROWS + 2) * experts * (int)sizeof(float) <= card_shared();
 }
 
 /* Greater for what is picked first. */
@@ -162,7 +162,7 @@ int launch_route(launch *l, const route_args *r, moe_table *table, int rows)
     table_args a = { *r, one ? table : nullptr, moe_width(rows), entries_at(rows, r->used, r->experts) };
     void (*kernel)(table_args) = lanes <= 4 ? route_kernel<4> : lanes <= 8 ? route_kernel<8>
                                : lanes <= 16 ? route_kernel<16> : route_kernel<ROUTE_MOST / WARP>;
-    allow_shared(kernel, (ROUTE_ROWS + 2) * ROUTE_MOST * (int)sizeof(float));
+    allow_shared(kernel, (ROUTE_ROWS + 2) * r->experts * (int)sizeof(float));
     fill_launch(l, kernel, dim3((rows + per - 1) / per), per * WARP,
                 (per + (a.table ? 2 : 0)) * r->experts * sizeof(float), a);
     if (one || !table) return 1;

@@ -193,7 +193,12 @@ static const product_fns *const by_format[TILES_COUNT] = { &product_f16, &produc
                                                            &product_q4_k, &product_q5_k, &product_q6_k,
                                                            &product_iq4_xs };
 static bool warpgroups;         /* of the device at hand: set by products_prepare */
+static int shared_most;
 
+int card_shared(void)
+{
+    return shared_most;
+}
 bool has_warpgroups(void)
 {
     return warpgroups;
@@ -204,6 +209,7 @@ void products_prepare(void)
     int device = 0, major = 0;
     (void)GPU(GetDevice)(&device);
     (void)GPU(DeviceGetAttribute)(&major, GPU(DevAttrComputeCapabilityMajor), device);
+    (void)GPU(DeviceGetAttribute)(&shared_most, GPU(DevAttrMaxSharedMemoryPerBlockOptin), device);
     warpgroups = major == 9;
     if (warpgroups) allow_shared(wide_kernel, WIDE_SHARED);
     for (int f = 0; f < TILES_COUNT; f++) by_format[f]->prepare();
