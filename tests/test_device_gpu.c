@@ -134,6 +134,27 @@ TEST(gpu_without_memory_fails_the_load_or_the_step_and_goes_on)
     CHECK_EQ(st, LUCE_OK);
 }
 
+/* What consumer cards have: 99 KiB, older ones and AMD's 64. */
+TEST(gpu_with_less_shared_memory_is_as_right)
+{
+    static const struct { int shared; const char *op; } runs[] = {
+        { 99 * 1024, "attn" }, { 99 * 1024, "moe_glu" }, { 64 * 1024, "linear" }, { 64 * 1024, "moe_down" },
+    };
+    for (size_t i = 0; i < COUNT(runs); i++) {
+        emulated_card(runs[i].shared);
+        struct device *d = open_gpu();
+        emulated_card(0);
+        int failed = -1;
+        luce_error err = { 0 };
+        struct check_params p = { .seed = test_random(), .only = runs[i].op, .sample = 16 };
+        CHECK_OK(check_device(d, &p, report, NULL, &failed, &err), err);
+        CHECK_EQ(failed, 0);
+        CHECK_OK(check_width_independence(d, &p, report, NULL, &failed, &err), err);
+        CHECK_EQ(failed, 0);
+        device_close(d);
+    }
+}
+
 TEST(gpu_matrix_instructions_have_a_replacement)
 {
     uint16_t halves[512];

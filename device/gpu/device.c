@@ -160,8 +160,8 @@ static luce_status claim(struct gpu *g, luce_error *err)
     return st;
 }
 
-/* The products' tiles want the shared memory that cards have from sm_90 on (sm_120 has less). */
-enum { SHARED_NEEDED = 227 * 1024, DEVICES_MOST = 64 };
+/* What the smallest shapes of the kernels want. */
+enum { SHARED_NEEDED = 64 * 1024, DEVICES_MOST = 64 };
 
 /* Cards that this build can run on, as the runtime numbers them; *seen: all cards. */
 static int usable_cards(int cards[DEVICES_MOST], int *seen)
@@ -181,8 +181,9 @@ static int usable_cards(int cards[DEVICES_MOST], int *seen)
 }
 
 /* What has() refuses, in words. */
-static const char takes[] = "attention heads of 8 to 256 dims in multiples of 8, up to 64 of them on a kv head, and "
-                            "up to 4096 experts; --device cpu takes any";
+static const char takes[] = "attention heads of 8 to 256 dims in multiples of 8 (to 128 on cards with 64 KiB of shared "
+                            "memory a block), up to 64 of them on a kv head, and up to 4096 experts; --device cpu "
+                            "takes any";
 
 static luce_status open_gpu(struct device **out, int index, const struct device_params *p, luce_error *err)
 {
@@ -191,8 +192,8 @@ static luce_status open_gpu(struct device **out, int index, const struct device_
     int cards[DEVICES_MOST], seen;
     if (index >= usable_cards(cards, &seen))
         return fail(err, LUCE_E_UNSUPPORTED,
-                    GPU_NAME ":%d: this build runs on cards with %d KiB of shared memory a block "
-                    "(H100, H200, B200); of %d cards here too few have that. --device cpu runs without", index,
+                    GPU_NAME ":%d: this build runs on cards with %d KiB of shared memory a block; of %d cards here "
+                    "too few have that. --device cpu runs without", index,
                     SHARED_NEEDED / 1024, seen);
     index = cards[index];
     struct gpu *g = mem_zero(sizeof *g);
@@ -209,6 +210,9 @@ static luce_status open_gpu(struct device **out, int index, const struct device_
     if (!st) st = claim(g, err);
     if (!st) products_prepare();
     if (!st) st = gpu_check(g, GPU(GetLastError)(), "loading its kernels (this build may not hold code for it)", err);
+    if (!st && !card_is_small() && card_shared() < BIG_SHARED)
+        st = fail(err, LUCE_E_UNSUPPORTED, GPU_NAME ":%d: this build's code wants cards with %d KiB of shared memory a "
+                  "block: build it for this card (LUCE_CUDA_ARCHS, see docs/hardware.md)", index, BIG_SHARED / 1024);
     if (st) {
         close_gpu(&g->base);
         return st;

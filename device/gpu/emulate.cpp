@@ -430,10 +430,15 @@ void emulated_know(const void *k, emulated_call call, size_t bytes)
 {
     kernels.insert({ k, kernel{ call, bytes, SHARED_USUAL } });
 }
+static int shared_of_card = SHARED_MOST;
+void emulated_card(int shared)
+{
+    shared_of_card = shared ? shared : SHARED_MOST;
+}
 emulatedError_t emulatedFuncSetAttribute(const void *k, int, int value)
 {
     auto found = kernels.find(k);
-    if (found == kernels.end() || value > SHARED_MOST) return emulatedErrorLaunch;
+    if (found == kernels.end() || value > shared_of_card) return emulatedErrorLaunch;
     found->second.shared = (size_t)(value > SHARED_USUAL ? value : SHARED_USUAL);
     return emulatedSuccess;
 }
@@ -553,7 +558,7 @@ emulatedError_t emulatedSetDeviceFlags(unsigned)
 }
 emulatedError_t emulatedDeviceGetAttribute(int *value, int attribute, int)
 {
-    *value = attribute == emulatedDevAttrMaxSharedMemoryPerBlockOptin ? SHARED_MOST
+    *value = attribute == emulatedDevAttrMaxSharedMemoryPerBlockOptin ? shared_of_card
            : attribute == emulatedDevAttrMultiProcessorCount          ? UNITS
            : attribute == emulatedDevAttrComputeCapabilityMajor       ? 8 : 0;
     return emulatedSuccess;

@@ -246,6 +246,8 @@ int launch_wide_product(struct launch *l, const struct product *p, int n_units);
 uint64_t wide_panel_bytes(const struct product *p);
 void products_prepare(void);    /* once a device: attributes of the kernels */
 int card_shared(void);          /* after that: bytes of shared memory that a block may have */
+bool card_is_small(void);       /* after that: its code has the shapes for less than BIG_SHARED of it */
+enum { BIG_SHARED = 227 * 1024 };
 bool has_warpgroups(void);      /* after that: the device has warp-group products (sm_90a) */
 
 /* ---- experts (moe.cuh, route.cu) --------------------------------------------------------------------- */

@@ -7,7 +7,6 @@
 
 /* What linear.cu and wide.cu know of a format. */
 struct product_fns {
-    void (*prepare)(void);
     void (*fill)(launch *l, const product *p, int n_units);
     uint64_t (*parts)(int n_strips, int x_rows, int n_units);
     void (*moe)(launch *l, const moe_product *p, int n_units);
@@ -17,28 +16,27 @@ struct product_fns {
 extern const product_fns product_f16, product_q8_0, product_q4_0, product_q4_k, product_q5_k, product_q6_k,
                          product_iq4_xs;
 
-template <class F, int NT, int EPI> static void prepare_one()
+template <class F, int NT, bool SMALL> static void launch_shape(launch *l, linear_args a, int epilogue, int n_units)
 {
-    allow_shared(linear_narrow<F, NT, EPI>, linear_shape<F, NT>::LIMIT);
+    typedef linear_shape<F, NT, SMALL> shape;
+    const int passes = a.x_rows > 8 * NT ? a.x_rows / (8 * NT) : 1;
+    const size_t all = (size_t)a.n_chunks * (a.x_rows / passes) * X_ROW, room = card_shared() - 1024 - shape::FIXED;
+    a.fit = (int)(all < room ? all : room);
+    void (*kernel)(linear_args) = epilogue == PRODUCT_STORE ? linear_narrow<F, NT, EPI_STORE, SMALL>
+                                : epilogue == PRODUCT_SILU  ? linear_narrow<F, NT, EPI_GLU_SILU, SMALL>
+                                                            : linear_narrow<F, NT, EPI_GLU_GELU, SMALL>;
+    allow_shared(kernel, card_shared());
+    fill_launch(l, kernel, dim3(product_blocks(a.n_strips, a.n_chunks, F::KWARPS, n_units), passes), shape::THREADS,
+                shape::FIXED + a.fit, a);
 }
-template <class F, int NT> static void prepare_width()
-{
-    prepare_one<F, NT, EPI_STORE>(), prepare_one<F, NT, EPI_GLU_SILU>(), prepare_one<F, NT, EPI_GLU_GELU>();
-}
-template <class F> static void prepare_format()
-{
-    prepare_width<F, 1>(), prepare_width<F, 2>(), prepare_width<F, 4>(), prepare_width<F, 8>();
-}
-
+/* In passes of fewer columns where shared memory is short. */
 template <class F, int NT> static void launch_width(launch *l, const linear_args &a, int epilogue, int n_units)
 {
-    typedef linear_shape<F, NT> shape;
-    const size_t all = (size_t)a.n_chunks * a.x_rows * X_ROW, room = (size_t)shape::PANEL * NT * X_CHUNK;
-    const size_t bytes = shape::FIXED + (all < room ? all : room);
-    void (*kernel)(linear_args) = epilogue == PRODUCT_STORE ? linear_narrow<F, NT, EPI_STORE>
-                                : epilogue == PRODUCT_SILU  ? linear_narrow<F, NT, EPI_GLU_SILU>
-                                                            : linear_narrow<F, NT, EPI_GLU_GELU>;
-    fill_launch(l, kernel, dim3(product_blocks(a.n_strips, a.n_chunks, F::KWARPS, n_units)), shape::THREADS, bytes, a);
+    if (!card_is_small()) return launch_shape<F, NT, false>(l, a, epilogue, n_units);
+    if constexpr (NT > 1)
+        if ((int)linear_shape<F, NT, true>::LEAST + 1024 > card_shared())
+            return launch_width<F, NT / 2>(l, a, epilogue, n_units);
+    launch_shape<F, NT, true>(l, a, epilogue, n_units);
 }
 template <class F> static void launch_format(launch *l, const product *p, int n_units)
 {
@@ -133,7 +131,7 @@ template <class F> constexpr auto unpack_of() -> void (*)(launch *, const produc
 #define PRODUCT_FORMAT(name, F)
 #else
 #define PRODUCT_FORMAT(name, F)                                                                   \
-    extern const product_fns product_##name = { prepare_format<F>, launch_format<F>, parts_of<F>, launch_moe<F>,   \
+    extern const product_fns product_##name = { launch_format<F>, parts_of<F>, launch_moe<F>,   \
                                                 unpack_of<F>() };
 #endif
 

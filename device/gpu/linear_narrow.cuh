@@ -55,7 +55,8 @@ struct linear_args {
     uint32_t call;              /* of this product in its program, below CALLS_MAX */
     const int32_t *n_rows;      /* rows of the step in use */
     int n_chunks, n_strips;     /* columns / 64, rows / 128, rounded up */
-    int x_rows;                 /* 1, 2, 4 or 8 NT */
+    int x_rows;                 /* 1, 2, 4 or 8 NT; more: grid.y passes of 8 NT */
+    int fit;                    /* bytes of activations that fit in shared memory */
     int out_rows, y_stride;     /* rows of the output that exist */
     float unit;                 /* undoes the weights' power of two */
     float softcap;
@@ -93,22 +94,33 @@ __host__ __device__ inline int product_blocks(int n_strips, int n_chunks, int k_
     return (units + k_warps * turns - 1) / (k_warps * turns);
 }
 
-/* Shared memory of a launch: table, rings, reduction, activations (panel). */
-template <class F, int NT> struct linear_shape {
+/* Shared memory of a launch: table, rings, reduction, activations (panel). SMALL: for cards whose blocks have less of
+ * it, which are those with less to read a multiprocessor, too: rings of one tile. */
+template <class F, int NT, bool SMALL> struct linear_shape {
     enum {
         WARPS = ROW_WARPS * F::KWARPS,
         THREADS = WARPS * WARP,
         ROOM = NT <= 2 ? 80 * 1024 : 64 * 1024,
-        STAGES = ROOM / (WARPS * F::TILE) < 2 ? 2 : ROOM / (WARPS * F::TILE),
+        STAGES = SMALL ? 1 : ROOM / (WARPS * F::TILE) < 2 ? 2 : ROOM / (WARPS * F::TILE),
         RING = WARPS * STAGES * F::TILE,
         /* [rw][kw][register][lane] */
-        JOINED = NT > 1 && (NT == 2 || F::KWARPS == 2) ? 2 : 1,     /* column tiles that are summed at a time */
+        JOINED = !SMALL && NT > 1 && (NT == 2 || F::KWARPS == 2) ? 2 : 1,     /* column tiles that are summed at a time */
         REDUCE = F::KWARPS * ROW_WARPS * JOINED * 4 * WARP * 4,
         FIXED = (F::LUT + RING + REDUCE + 128 + 1023) / 1024 * 1024,
-        LIMIT = 227 * 1024,
-        PANEL = (LIMIT - FIXED - 1024) / (NT * X_CHUNK),        /* chunks of activations that fit */
+        LEAST = FIXED + F::KWARPS * NT * X_CHUNK,       /* with a chunk of activations for each warp of a row group */
     };
 };
+/* The shapes that a card's code is compiled with: it is left out of the other kernels. */
+template <bool SMALL> __device__ constexpr bool shape_here()
+{
+#if defined(LUCE_EMULATED)
+    return true;
+#elif defined(__CUDA_ARCH__)
+    return SMALL == (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1200);
+#else
+    return SMALL;
+#endif
+}
 
 template <int NT> __device__ inline void clear(float acc[2][NT * 4])
 {
@@ -178,11 +190,11 @@ __device__ inline void multiply_tile(float (&acc)[2][NT * 4], const typename F::
 
 /* Sums over the warps kw of a row group, in order: this warp gets registers kw, kw + KWARPS, ... of the
  * fragments. */
-template <class F, int NT>
+template <class F, int NT, bool SMALL>
 __device__ inline void sum_warps(const float acc[2][NT * 4], float v[2][NT * 4 / F::KWARPS], float *reduce, int rw,
                                  int kw, int lane)
 {
-    enum { JOINED = linear_shape<F, NT>::JOINED };
+    enum { JOINED = linear_shape<F, NT, SMALL>::JOINED };
     reduce += rw * F::KWARPS * JOINED * 4 * WARP;
 #pragma unroll
     for (int i = 0; i < 2; i++)
@@ -308,35 +320,45 @@ __device__ inline void finish_strip(const linear_args &a, int strip, const float
 
 /* Starts the copy of n chunks of activations from chunk c0 on, wrapping with the columns; it ends on bar. */
 template <int THREADS>
-__device__ inline void load_chunks(const linear_args &a, uint8_t *to, int c0, int n, uint64_t *bar)
+__device__ inline void load_chunks(const linear_args &a, uint8_t *to, uint32_t chunk, int c0, int n, uint64_t *bar)
 {
-    const uint32_t chunk = a.x_rows * X_ROW;
+    const uint32_t step = a.x_rows * X_ROW;
 #if HAS_BULK_COPY
     if (threadIdx.x != 0) return;
-    const int most = 16384 / chunk;     /* 16 KB a copy: several at a time */
+    const int most = step == chunk ? 16384 / chunk : 1;     /* 16 KB a copy: several at a time */
     bar_expect(bar, n * chunk);
     for (int done = 0; done < n;) {
         int c = (c0 + done) % a.n_chunks, run = min(min(a.n_chunks - c, n - done), most);
-        bulk_load(to + done * chunk, a.x + (uint64_t)c * chunk, run * chunk, bar, false);
+        bulk_load(to + done * chunk, a.x + (uint64_t)c * step, run * chunk, bar, false);
         done += run;
     }
 #else
-    const uint4 *x = (const uint4 *)a.x;
     const int pieces = chunk / 16;
     for (int i = threadIdx.x; i < n * pieces; i += THREADS) {
         int c = c0 + i / pieces;
         if (c >= a.n_chunks) c -= a.n_chunks;
-        ((uint4 *)to)[i] = x[(uint64_t)c * pieces + i % pieces];
+        ((uint4 *)to)[i] = ((const uint4 *)(a.x + (uint64_t)c * step))[i % pieces];
     }
 #endif
 }
 
-/* Long: a kernel reads best as one loop over units. */
-template <class F, int NT, int EPI>
-__global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow(linear_args a)
+/* Where pass blockIdx.y begins: rows 8 NT blockIdx.y .. of the step are its rows 0 .. */
+template <int NT> __device__ inline void begin_pass(linear_args &a)
 {
-    typedef linear_shape<F, NT> shape;
-    DYNAMIC_SHARED(uint8_t, shared);
+    const int n0 = blockIdx.y * 8 * NT;
+    a.x += n0 * X_ROW;
+    if (a.y) a.y += (uint64_t)n0 * a.y_stride;
+    if (a.residual) a.residual += (uint64_t)n0 * a.y_stride;
+    if (a.y_form) a.y_form += n0 * X_ROW;
+    a.parts += (uint64_t)blockIdx.y * (gridDim.x / a.n_strips + 2) * a.n_strips * ROW_WARPS * 2 * NT * 4 * WARP;
+}
+
+/* Long: a kernel reads best as one loop over units. */
+template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_strips(linear_args a, uint8_t *shared)
+{
+    typedef linear_shape<F, NT, SMALL> shape;
+    enum { ROWS = 8 * NT };
+    if (SMALL) begin_pass<NT>(a);
     uint32_t *lut = (uint32_t *)shared;
     uint8_t *const reduce = shared + F::LUT + shape::RING, *const panels = shared + shape::FIXED;
     uint64_t *bar = (uint64_t *)(reduce + shape::REDUCE);
@@ -386,25 +408,26 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
         F::fill(lut);
         regs.lut = after.lut = (const uint8_t *)(lut + lane);
     }
-    const uint32_t chunk = NT > 1 ? NT * X_CHUNK : a.x_rows * X_ROW, lane_at = lane_in_chunk(lane, a.x_rows);
+    const uint32_t chunk = NT > 1 ? NT * X_CHUNK : min(a.x_rows, ROWS) * X_ROW, lane_at = lane_in_chunk(lane, a.x_rows);
     __syncthreads();
     wait_predecessor();
 
     /* Activations: all that the block needs when they fit (resident), else panel after panel, of as many chunks for
      * each warp. */
-    const int fit = shape::PANEL * NT * X_CHUNK / chunk, half_units = fit / 2 / F::KWARPS * F::KWARPS;
+    const int fit = a.fit / chunk, halves = SMALL && fit < 2 * F::KWARPS ? 1 : 2;
+    const int half_units = fit / halves / F::KWARPS * F::KWARPS;
     const int want = u1 - u0 < a.n_chunks ? u1 - u0 : a.n_chunks;
     const bool resident = want <= fit;
     const int panel_units = resident ? u1 - u0 : half_units;
     uint8_t *panel = panels;
     /* Starts the copy of the panel of units p .. into half `half` of the panels. */
     auto load_panel = [&](int p, int half) {
-        load_chunks<shape::THREADS>(a, panels + half * half_units * chunk, p % a.n_chunks,
+        load_chunks<shape::THREADS>(a, panels + half * half_units * chunk, chunk, p % a.n_chunks,
                                     resident ? want : min(panel_units, u1 - p), &bar[half]);
     };
     load_panel(u0, 0);
-    if (u0 + panel_units < u1) load_panel(u0 + panel_units, 1);
-    const int rows = *a.n_rows;
+    if (halves == 2 && u0 + panel_units < u1) load_panel(u0 + panel_units, 1);
+    const int rows = *a.n_rows - (SMALL ? (int)blockIdx.y * ROWS : 0);
     const uint32_t tag = *a.serial * CALLS_MAX + a.call;
     float acc[2][NT * 4];
     clear<NT>(acc);
@@ -414,10 +437,10 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
     if (AHEAD) take(regs);
     for (int p0 = u0; p0 < u1; p0 += panel_units) {
         const int p1 = p0 + panel_units < u1 ? p0 + panel_units : u1;
-        const int turn = (p0 - u0) / panel_units;
-        panel = panels + (turn & 1) * half_units * chunk;
+        const int turn = (p0 - u0) / panel_units, half = halves == 2 ? turn & 1 : 0;
+        panel = panels + half * half_units * chunk;
 #if HAS_BULK_COPY
-        bar_wait(&bar[turn & 1], turn >> 1 & 1);
+        bar_wait(&bar[half], (halves == 2 ? turn >> 1 : turn) & 1);
 #else
         __syncthreads();
 #endif
@@ -462,7 +485,7 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
 
             /* The block's part of this strip is complete: sum over kw, then over blocks. */
             float v[2][NT * 4 / F::KWARPS], residual[2][NT * 4 / F::KWARPS];
-            sum_warps<F, NT>(acc, v, (float *)reduce, rw, kw, lane);
+            sum_warps<F, NT, SMALL>(acc, v, (float *)reduce, rw, kw, lane);
             const int b0 = unit_block(strip * a.n_chunks, gridDim.x, units);
             const int b1 = unit_block(strip_end - 1, gridDim.x, units);
             const bool last = (int)blockIdx.x == b0;
@@ -471,11 +494,17 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) linear_narrow
             if (last) finish_strip<F, NT, EPI>(a, strip, v, residual, rows, rw, kw, lane);
             clear<NT>(acc);         /* here, not before: until then its registers hold parts */
         }
-        if (p0 + 2 * panel_units < u1) {        /* this half is free once everyone is done with it */
+        if (p0 + halves * panel_units < u1) {   /* this half is free once everyone is done with it */
             __syncthreads();
-            load_panel(p0 + 2 * panel_units, turn & 1);
+            load_panel(p0 + halves * panel_units, half);
         }
     }
+}
+template <class F, int NT, int EPI, bool SMALL>
+__global__ void __launch_bounds__(linear_shape<F, NT, SMALL>::THREADS, 1) linear_narrow(linear_args a)
+{
+    DYNAMIC_SHARED(uint8_t, shared);
+    if constexpr (shape_here<SMALL>()) multiply_strips<F, NT, EPI, SMALL>(a, shared);
 }
 
 #endif

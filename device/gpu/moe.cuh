@@ -20,6 +20,7 @@ struct moe_args {
     int32_t used;               /* assignments a row */
     int32_t by_assignment;      /* x has a row for each */
     int32_t n_cols, n_chunks, n_strips, out_rows, act;
+    int32_t fit;                /* bytes of activations that fit in shared memory */
     float unit, scale;          /* of the sums; of the activations */
 };
 
@@ -66,13 +67,12 @@ __device__ inline void finish_part(const moe_args &a, int strip, const int *entr
     }
 }
 
-/* Long: as linear_narrow, one loop over items reads best. */
-template <class F, int NT, bool GLU>
-__global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) moe_kernel(moe_args a)
+/* Long: as multiply_strips, one loop over items reads best. Pass blockIdx.y takes rows 8 NT blockIdx.y .. of a part. */
+template <class F, int NT, bool GLU, bool SMALL>
+__device__ inline void multiply_experts(const moe_args &a, uint8_t *shared, int *entry)
 {
-    typedef linear_shape<F, NT> shape;
-    __shared__ int entry[8 * NT];
-    DYNAMIC_SHARED(uint8_t, shared);
+    typedef linear_shape<F, NT, SMALL> shape;
+    const int n0 = blockIdx.y * 8 * NT, fit = a.fit / (NT * X_CHUNK);
     uint8_t *reduce = shared + F::LUT + shape::RING, *panel = shared + shape::FIXED;
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const int rw = warp % ROW_WARPS, kw = warp / ROW_WARPS;
@@ -87,7 +87,9 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) moe_kernel(mo
     wait_predecessor();
     const int n_items = a.table->n_parts * a.n_strips;
     for (int item = blockIdx.x; item < n_items; item += gridDim.x) {
-        const moe_part part = a.table->part[item / a.n_strips];
+        moe_part part = a.table->part[item / a.n_strips];
+        if (part.count <= n0) continue;
+        part.first += n0, part.count = min(part.count - n0, 8 * NT);
         const int strip = item % a.n_strips;
         const uint8_t *from = a.tiles + lane * 16 +
             ((((uint64_t)part.expert * a.n_strips + strip) * a.n_chunks + kw) * ROW_WARPS + rw) * F::TILE;
@@ -108,8 +110,8 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) moe_kernel(mo
         if ((int)threadIdx.x < part.count) entry[threadIdx.x] = moe_entries(a.table)[part.first + threadIdx.x];
         float acc[2][NT * 4];
         clear<NT>(acc);
-        for (int c0 = 0, mine = kw; c0 < a.n_chunks; c0 += shape::PANEL) {
-            const int c1 = min(c0 + shape::PANEL, a.n_chunks);
+        for (int c0 = 0, mine = kw; c0 < a.n_chunks; c0 += fit) {
+            const int c1 = min(c0 + fit, a.n_chunks);
             __syncthreads();
             gather<NT, shape::THREADS>(a, panel, entry, part.count, c0, c1);
             shared_fence();                 /* warp groups read it as copies do */
@@ -131,19 +133,37 @@ __global__ void __launch_bounds__(linear_shape<F, NT>::THREADS, 1) moe_kernel(mo
             }
         }
         float v[2][NT * 4 / F::KWARPS];
-        sum_warps<F, NT>(acc, v, (float *)reduce, rw, kw, lane);
+        sum_warps<F, NT, SMALL>(acc, v, (float *)reduce, rw, kw, lane);
         finish_part<F, NT, GLU>(a, strip, entry, part.count, v, rw, kw, lane);
     }
 }
 
-template <class F, int NT> static void launch_moe_width(launch *l, const moe_args &a, bool glu, int n_units)
+template <class F, int NT, bool GLU, bool SMALL>
+__global__ void __launch_bounds__(linear_shape<F, NT, SMALL>::THREADS, 1) moe_kernel(moe_args a)
 {
-    typedef linear_shape<F, NT> shape;
-    const int chunks = shape::PANEL < a.n_chunks ? (int)shape::PANEL : a.n_chunks;
-    const int bytes = shape::FIXED + chunks * NT * X_CHUNK;
-    void (*kernel)(moe_args) = glu ? moe_kernel<F, NT, true> : moe_kernel<F, NT, false>;
-    allow_shared(kernel, shape::LIMIT - 1024);
-    fill_launch(l, kernel, dim3(n_units), shape::THREADS, bytes, a);
+    __shared__ int entry[8 * NT];
+    DYNAMIC_SHARED(uint8_t, shared);
+    if constexpr (shape_here<SMALL>()) multiply_experts<F, NT, GLU, SMALL>(a, shared, entry);
+}
+
+template <class F, int NT, bool SMALL>
+static void launch_moe_shape(launch *l, moe_args a, bool glu, int width, int n_units)
+{
+    typedef linear_shape<F, NT, SMALL> shape;
+    const int all = a.n_chunks * NT * X_CHUNK, room = card_shared() - 1024 - (int)shape::FIXED;
+    a.fit = all < room ? all : room;
+    void (*kernel)(moe_args) = glu ? moe_kernel<F, NT, true, SMALL> : moe_kernel<F, NT, false, SMALL>;
+    allow_shared(kernel, card_shared() - 1024);
+    fill_launch(l, kernel, dim3(n_units, width / (8 * NT)), shape::THREADS, shape::FIXED + a.fit, a);
+}
+/* As launch_width. */
+template <class F, int NT> static void launch_moe_width(launch *l, const moe_args &a, bool glu, int width, int n_units)
+{
+    if (!card_is_small()) return launch_moe_shape<F, NT, false>(l, a, glu, width, n_units);
+    if constexpr (NT > 1)
+        if ((int)linear_shape<F, NT, true>::LEAST + 1024 > card_shared())
+            return launch_moe_width<F, NT / 2>(l, a, glu, width, n_units);
+    launch_moe_shape<F, NT, true>(l, a, glu, width, n_units);
 }
 template <class F> static void launch_moe(launch *l, const moe_product *p, int n_units)
 {
@@ -163,9 +183,9 @@ template <class F> static void launch_moe(launch *l, const moe_product *p, int n
     a.scale = p->scale;
     const bool glu = p->epilogue != PRODUCT_STORE;
     switch (p->width) {
-    case 8: launch_moe_width<F, 1>(l, a, glu, n_units); break;
-    case 16: launch_moe_width<F, 2>(l, a, glu, n_units); break;
-    default: launch_moe_width<F, 8>(l, a, glu, n_units);
+    case 8: launch_moe_width<F, 1>(l, a, glu, p->width, n_units); break;
+    case 16: launch_moe_width<F, 2>(l, a, glu, p->width, n_units); break;
+    default: launch_moe_width<F, 8>(l, a, glu, p->width, n_units);
     }
 }
 

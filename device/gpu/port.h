@@ -325,6 +325,18 @@ __device__ inline float warp_max(float x)
 
 
 /* ---- launches --------------------------------------------------------------------------------------- */
+/* The architecture that a kernel's code here was written for (75, 90, ...), which may be older than the card. 0: it
+ * has no number. */
+template <class... P> static inline int code_of(void (*kernel)(P...))
+{
+#if defined(LUCE_HIP) || defined(LUCE_EMULATED)
+    (void)kernel;
+    return 0;
+#else
+    cudaFuncAttributes a = {};
+    return cudaFuncGetAttributes(&a, kernel_address(kernel)) == cudaSuccess ? a.ptxVersion : 0;
+#endif
+}
 /* A kernel may take so many bytes of dynamic shared memory: before its launch is captured. */
 template <class... P> static inline void allow_shared(void (*kernel)(P...), int bytes)
 {

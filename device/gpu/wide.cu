@@ -194,10 +194,15 @@ static const product_fns *const by_format[TILES_COUNT] = { &product_f16, &produc
                                                            &product_iq4_xs };
 static bool warpgroups;         /* of the device at hand: set by products_prepare */
 static int shared_most;
+static bool small;
 
 int card_shared(void)
 {
     return shared_most;
+}
+bool card_is_small(void)
+{
+    return small;
 }
 bool has_warpgroups(void)
 {
@@ -210,9 +215,10 @@ void products_prepare(void)
     (void)GPU(GetDevice)(&device);
     (void)GPU(DeviceGetAttribute)(&major, GPU(DevAttrComputeCapabilityMajor), device);
     (void)GPU(DeviceGetAttribute)(&shared_most, GPU(DevAttrMaxSharedMemoryPerBlockOptin), device);
-    warpgroups = major == 9;
+    warpgroups = major == 9 && code_of(wide_plain) == 90;
     if (warpgroups) allow_shared(wide_kernel, WIDE_SHARED);
-    for (int f = 0; f < TILES_COUNT; f++) by_format[f]->prepare();
+    const int code = code_of(wide_plain);
+    small = code ? code < 90 || code >= 120 : shared_most < BIG_SHARED;
 }
 void launch_product(launch *l, const product *p, int n_units)
 {
