@@ -257,6 +257,8 @@ inline void put_relaxed(uint64_t *p, uint64_t value) { *p = value; }
 inline uint64_t get_relaxed(const uint64_t *p) { return *(const volatile uint64_t *)p; }
 
 /* ---- copies into shared memory: as late as they may come ------------------------------------------------------ */
+#define EVERY_SHAPE 1
+#define HAS_LARGE_SHARED 1
 #define HAS_BULK_COPY 1
 #define HAS_WARPGROUP_MMA 0
 

@@ -13,6 +13,8 @@
 #undef __launch_bounds__
 #define __launch_bounds__(...) __attribute__((launch_bounds(__VA_ARGS__)))
 
+#define EVERY_SHAPE 0
+#define HAS_LARGE_SHARED 0
 #define HAS_BULK_COPY 0
 #define HAS_ASYNC_COPY 0
 #define HAS_WARPGROUP_MMA 0

@@ -127,12 +127,8 @@ template <class F> constexpr auto unpack_of() -> void (*)(launch *, const produc
     else return unpack_format<F>;
 }
 
-#if defined(__HIP_DEVICE_COMPILE__)         /* constants of the host would be looked for on the device, too */
-#define PRODUCT_FORMAT(name, F)
-#else
-#define PRODUCT_FORMAT(name, F)                                                                   \
-    extern const product_fns product_##name = { launch_format<F>, parts_of<F>, launch_moe<F>,   \
-                                                unpack_of<F>() };
-#endif
+#define PRODUCT_FORMAT(name, F)                                                                                  \
+    HOST_CONSTANT(extern const product_fns product_##name = { launch_format<F>, parts_of<F>, launch_moe<F>,       \
+                                                              unpack_of<F>() };)
 
 #endif

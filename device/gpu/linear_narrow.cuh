@@ -104,22 +104,16 @@ template <class F, int NT, bool SMALL> struct linear_shape {
         STAGES = SMALL ? 1 : ROOM / (WARPS * F::TILE) < 2 ? 2 : ROOM / (WARPS * F::TILE),
         RING = WARPS * STAGES * F::TILE,
         /* [rw][kw][register][lane] */
-        JOINED = !SMALL && NT > 1 && (NT == 2 || F::KWARPS == 2) ? 2 : 1,     /* column tiles that are summed at a time */
+        JOINED = !SMALL && NT > 1 && (NT == 2 || F::KWARPS == 2) ? 2 : 1,   /* column tiles that are summed at a time */
         REDUCE = F::KWARPS * ROW_WARPS * JOINED * 4 * WARP * 4,
         FIXED = (F::LUT + RING + REDUCE + 128 + 1023) / 1024 * 1024,
         LEAST = FIXED + F::KWARPS * NT * X_CHUNK,       /* with a chunk of activations for each warp of a row group */
     };
 };
-/* The shapes that a card's code is compiled with: it is left out of the other kernels. */
+/* A card's code holds one of the two shapes and leaves the other kernels empty. */
 template <bool SMALL> __device__ constexpr bool shape_here()
 {
-#if defined(LUCE_EMULATED)
-    return true;
-#elif defined(__CUDA_ARCH__)
-    return SMALL == (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1200);
-#else
-    return SMALL;
-#endif
+    return EVERY_SHAPE || SMALL != HAS_LARGE_SHARED;
 }
 
 template <int NT> __device__ inline void clear(float acc[2][NT * 4])

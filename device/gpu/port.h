@@ -37,6 +37,13 @@ typedef GPU(GraphExec_t) gpu_graph_exec;
 
 enum { WARP = 32 };
 
+/* A constant of the host alone: HIP would look for what it names on the device, too. */
+#if defined(__HIP_DEVICE_COMPILE__)
+#define HOST_CONSTANT(...)
+#else
+#define HOST_CONSTANT(...) __VA_ARGS__
+#endif
+
 #if defined(LUCE_EMULATED) && defined(__cplusplus)
 #include "device/gpu/emulate.cuh"
 #define LUCE_KERNELS 1
@@ -59,6 +66,12 @@ template <class... P> static inline const void *kernel_address(void (*kernel)(P.
 #define defined_for_90a 1
 #else
 #define defined_for_90a 0
+#endif
+#define EVERY_SHAPE 0           /* kernels of both shapes (linear_shape) are compiled */
+#if defined(__CUDA_ARCH__)
+#define HAS_LARGE_SHARED (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200)     /* BIG_SHARED bytes a block */
+#else
+#define HAS_LARGE_SHARED 0
 #endif
 /* Capabilities of the code being compiled (0 on the host). */
 #if defined(__CUDA_ARCH__)
