@@ -177,10 +177,10 @@ luce_status decoder_experts(struct model *m, const struct gguf *g, luce_error *e
     return decoder_float(m, g, "expert_weights_scale", 0, -1e-30f, &r->scale, err);
 }
 
-struct val decoder_moe(struct tape *t, const struct decoder *c, struct val h, const struct experts *w, enum act act,
-                       struct val x)
+struct val decoder_moe(struct tape *t, const struct decoder *c, struct val h, struct val logits,
+                       const struct experts *w, enum act act, struct val x)
 {
-    struct val weights, ids = op_route(t, op_linear(t, h, w->router, NULL), NULL, &c->route, &weights);
+    struct val weights, ids = op_route(t, logits, NULL, &c->route, &weights);
     return op_moe_down(t, op_moe_glu(t, h, ids, w->gate, w->up, act), ids, weights, w->down, x);
 }
 

@@ -194,10 +194,10 @@ static inline const struct weight *decoder_freq(const struct decoder *c, int lay
 {
     return c->rope[c->layer[layer].rope].freq;
 }
-/* x + the routed experts' GLU of h. */
+/* x + the routed experts' GLU of h; logits: the router's, and perhaps further columns. */
 struct experts { const struct weight *router, *gate, *up, *down; };
-struct val decoder_moe(struct tape *t, const struct decoder *c, struct val h, const struct experts *w, enum act act,
-                       struct val x);
+struct val decoder_moe(struct tape *t, const struct decoder *c, struct val h, struct val logits,
+                       const struct experts *w, enum act act, struct val x);
 /* act(Wg x + bg) * (Wu x + bu); the biases may be NULL. */
 struct val decoder_glu(struct tape *t, struct val x, const struct weight *gate, const struct weight *up,
                        const struct weight *gate_bias, const struct weight *up_bias, enum act act);

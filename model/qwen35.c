@@ -138,7 +138,7 @@ static struct val attend(struct tape *t, const struct model *m, int l, const str
     struct val qkv = w->fused ? op_linear(t, h, w->fused, NULL) : record_linear(t, &three);
     struct val q = op_rope_kv(t, l, qkv, &(struct qkv_weights){ .q_norm = w->q_norm, .k_norm = w->k_norm,
                                                                 .freq = decoder_freq(c, l) }, &post);
-    struct val a = op_gated(t, op_attn(t, l, q, &attn), qkv, NULL, &gated);
+    struct val a = op_gated(t, op_attn(t, l, q, &attn), qkv, NULL, &gated, (struct val){ 0 });
     return op_linear_add(t, a, w->o, NULL, x);
 }
 
@@ -148,13 +148,14 @@ static struct val remember(struct tape *t, const struct model *m, int l, const s
     const struct kv_state *k = &m->c.state;
     struct delta_attr delta = { .k_heads = k->k_heads, .v_heads = k->v_heads, .k_dim = k->k_dim, .v_dim = k->v_dim,
                                 .eps = m->c.eps, .grouped = w->ba != NULL };
-    struct gated_attr gated = { .heads = k->v_heads, .dim = k->v_dim, .fn = GATE_SILU, .stride = k->v_dim,
-                                .eps = m->c.eps };
+    struct gated_attr gated = { .heads = k->v_heads, .dim = k->v_dim, .fn = GATE_SILU, .at = k->channels,
+                                .stride = k->v_dim, .eps = m->c.eps };
+    struct linear_parts two = { .x = h, .mat = { w->in, w->z }, .attr = { .n_mat = 2 }, .layer = l };
     struct linear_parts both = { .x = h, .mat = { w->alpha, w->beta }, .attr = { .n_mat = 2 }, .layer = l };
-    struct val qkv = op_short_conv(t, l, op_linear(t, h, w->in, NULL), w->conv);
+    struct val qkvz = record_linear(t, &two), qkv = op_short_conv(t, l, qkvz, w->conv);
     struct val gates = w->ba ? op_linear(t, h, w->ba, NULL) : record_linear(t, &both);
     struct val o = op_delta(t, l, qkv, gates, w->a, w->dt, &delta);
-    o = op_gated(t, o, op_linear(t, h, w->z, NULL), w->norm, &gated);
+    o = op_gated(t, o, qkvz, w->norm, &gated, (struct val){ 0 });
     return op_linear_add(t, o, w->out, NULL, x);
 }
 
@@ -166,10 +167,13 @@ static struct val record_layer(struct tape *t, const struct model *m, int l, str
     x = c->layer[l].recurrent ? remember(t, m, l, w, h, x) : attend(t, m, l, w, h, x);
     h = op_norm(t, x, w->ffn_norm, c->eps);
     if (w->down) return op_linear_add(t, op_glu(t, h, w->gate, w->up, ACT_SILU), w->down, NULL, x);
-    struct gated_attr scale = { .heads = 1, .dim = c->embd, .fn = GATE_SIGMOID, .scalar = true };
+    int experts = c->route.experts;
+    struct gated_attr scale = { .heads = 1, .dim = c->embd, .fn = GATE_SIGMOID, .scalar = true, .at = experts };
+    struct linear_parts both = { .x = h, .mat = { w->experts.router, w->shared_scale }, .attr = { .n_mat = 2 },
+                                 .layer = l };
+    struct val logits = record_linear(t, &both);
     struct val shared = op_linear(t, op_glu(t, h, w->shared_gate, w->shared_up, ACT_SILU), w->shared_down, NULL);
-    shared = op_gated(t, shared, op_linear(t, h, w->shared_scale, NULL), NULL, &scale);
-    return decoder_moe(t, c, h, &w->experts, ACT_SILU, op_add(t, x, shared));
+    return decoder_moe(t, c, h, logits, &w->experts, ACT_SILU, op_gated(t, shared, logits, NULL, &scale, x));
 }
 
 extern const struct family family_qwen35, family_qwen35moe, family_qwen3next;

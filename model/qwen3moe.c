@@ -54,7 +54,7 @@ static struct val record_layer(struct tape *t, const struct model *m, int l, str
     struct val a = op_attn(t, l, q, &attn);
     x = op_linear_add(t, a, w->o, NULL, x);
     h = op_norm(t, x, w->ffn_norm, c->eps);
-    if (!w->gate) return decoder_moe(t, c, h, &w->experts, ACT_SILU, x);
+    if (!w->gate) return decoder_moe(t, c, h, op_linear(t, h, w->experts.router, NULL), &w->experts, ACT_SILU, x);
     struct val g = op_glu(t, h, w->gate, w->up, ACT_SILU);
     return op_linear_add(t, g, w->down, NULL, x);
 }

@@ -21,7 +21,7 @@ struct val op_delta(struct tape *t, int layer, struct val x, struct val gates, c
 {
     if (!record_input(t, "delta", x, "x") || !record_input(t, "delta", gates, "gates")) return (struct val){ 0 };
     struct shape s = tape_shape(t, x), g = tape_shape(t, gates);
-    const struct kv_state *k = record_state(t, "delta", layer, s.cols);
+    const struct kv_state *k = record_state(t, "delta", layer, s.cols, false);
     if (!k) return (struct val){ 0 };
     if (attr->k_heads != k->k_heads || attr->v_heads != k->v_heads || attr->k_dim != k->k_dim ||
         attr->v_dim != k->v_dim)

@@ -1,4 +1,4 @@
-/* ops/gated.c - GATED: y[r][h][i] = n(x[r][h])[i] * f(gate[r][at + h * stride + i])
+/* ops/gated.c - GATED: y[r][h][i] = n(x[r][h])[i] * f(gate[r][at + h * stride + i]) (+ residual[r][h][i])
  * x, y [rows, heads * dim] f32; gate [rows, any] f32. n(z) = z * w / sqrt(mean(z^2) + eps), w [dim] f32; without w
  * n(z) = z. f(z) = 1 / (1 + exp(-z)), or z times that. scalar: one gate a head, gate[r][at + h * stride]. */
 #include "ops/cases.h"
@@ -6,7 +6,7 @@
 #include "ops/ref.h"
 
 struct val op_gated(struct tape *t, struct val x, struct val gate, const struct weight *w,
-                    const struct gated_attr *attr)
+                    const struct gated_attr *attr, struct val residual)
 {
     if (!record_input(t, "gated", x, "x") || !record_input(t, "gated", gate, "gate")) return (struct val){ 0 };
     struct shape s = tape_shape(t, x), g = tape_shape(t, gate);
@@ -15,10 +15,10 @@ struct val op_gated(struct tape *t, struct val x, struct val gate, const struct 
         return tape_fail(t, "gated: x has %d columns for %d heads of %d", s.cols, attr->heads, attr->dim);
     if (attr->at < 0 || attr->stride < 0 || end > g.cols || g.rows != s.rows)
         return tape_fail(t, "gated: the last gate is column %lld, there are %d", (long long)end - 1, g.cols);
-    if (!record_vector(t, "gated", w, (uint64_t)attr->dim)) return (struct val){ 0 };
-    return op_push(t, &(struct call){ .op = OP_GATED, .layer = -1, .n_in = 2, .in = { x, gate }, .n_w = 1,
-                                      .w = { w }, .n_out = 1, .attr = attr, .attr_size = sizeof *attr,
-                                      .shape = { s } });
+    if (!record_vector(t, "gated", w, (uint64_t)attr->dim) || !record_same(t, "gated", residual, s))
+        return (struct val){ 0 };
+    return op_push(t, &(struct call){ .op = OP_GATED, .layer = -1, .n_in = residual.id ? 3 : 2,
+                                      .in = { x, gate, residual }, .n_w = 1, .w = { w }, .n_out = 1, .attr = attr, .attr_size = sizeof *attr, .shape = { s } });
 }
 
 static void run_head(const struct ref_args *a, const struct gated_attr *p, const double *x, const double *gate,
@@ -41,6 +41,7 @@ static void reference(const struct ref_args *a)
             size_t at = (size_t)r * (size_t)a->cols[0] + (size_t)h * (size_t)p->dim;
             const double *gates = a->x[1] + (size_t)r * (size_t)a->cols[1] + p->at;
             run_head(a, p, a->x[0] + at, gates + (size_t)h * (size_t)p->stride, a->y[0] + at);
+            for (int i = 0; a->x[2] && i < p->dim; i++) a->y[0][at + (size_t)i] += a->x[2][at + (size_t)i];
         }
 }
 
@@ -51,13 +52,14 @@ static void print(const void *attr, struct buf *out)
                p->scalar ? ", one gate a head" : "");
 }
 
-/* p: heads, dim, columns of gate, at, stride, fn, with a norm, scalar. */
+/* p: heads, dim, columns of gate, at, stride, fn, with a norm, scalar and a residual. */
 static struct val record_case(struct case_env *env, const struct op_case *c)
 {
     struct gated_attr a = { .heads = c->p[0], .dim = c->p[1], .at = c->p[3], .stride = c->p[4],
                             .fn = (enum gate_fn)c->p[5], .scalar = c->p[7], .eps = 1e-6f };
     struct val x = case_input(env, DOM_ROWS, a.heads * a.dim, 2), g = case_input(env, DOM_ROWS, c->p[2], 2);
-    return op_gated(case_tape(env), x, g, c->p[6] ? case_weight(env, a.dim, 0, 1, 0.3f) : NULL, &a);
+    return op_gated(case_tape(env), x, g, c->p[6] ? case_weight(env, a.dim, 0, 1, 0.3f) : NULL, &a,
+                    a.scalar ? case_input(env, DOM_ROWS, a.heads * a.dim, 2) : (struct val){ 0 });
 }
 
 static void cases(struct case_list *l)

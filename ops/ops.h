@@ -107,7 +107,7 @@ struct val op_head(struct tape *t, struct val x, const struct weight *w, float s
 struct val op_glu(struct tape *t, struct val x, const struct weight *gate, const struct weight *up, enum act act);
 /* x [rows, 2 n] -> y [rows, n]. */
 struct val op_gate(struct tape *t, struct val x, enum act act);
-/* Chooses experts by the router's logits [rows, experts]. Score p = softmax over all or sigmoid; the
+/* Chooses experts by the router's logits [rows, experts or more]. Score p = softmax over all or sigmoid; the
  * `used` largest p + bias (bias [experts] f32 or NULL), ties to the lower index, NaN last; weights are
  * p without the bias. Returns the indices [rows, used] i32, the best first; *weights is [rows, used]. */
 struct val op_route(struct tape *t, struct val logits, const struct weight *bias, const struct route_attr *attr,
@@ -132,15 +132,15 @@ struct val op_rope_kv(struct tape *t, int layer, struct val x, const struct qkv_
                       const struct rope_kv_attr *post);
 /* o [rows, heads * head_dim]; query head h reads kv head h / (heads / kv_heads). */
 struct val op_attn(struct tape *t, int layer, struct val q, const struct attn_attr *attr);
-/* Recurrent layers (tape/kv.h). y = silu(sum_j w[c][j] * x of the row taps - 1 - j before), w [taps, channels]
- * f32; the rows before the sequence are 0. */
+/* Recurrent layers (tape/kv.h). y = silu(sum_j w[c][j] * x of the row taps - 1 - j before) for the first
+ * columns of x, the layer's channels; w [taps, channels] f32; the rows before the sequence are 0. */
 struct val op_short_conv(struct tape *t, int layer, struct val x, const struct weight *w);
 /* x [rows, channels]: q, k, v; gates [rows, 2 v_heads]; a, dt [v_heads]. Returns [rows, v_heads * v_dim]. */
 struct val op_delta(struct tape *t, int layer, struct val x, struct val gates, const struct weight *a,
                     const struct weight *dt, const struct delta_attr *attr);
-/* y [rows, heads * dim] = x / rms(x per head) * w * fn(gate); w [dim], NULL: no norm. */
+/* y [rows, heads * dim] = x / rms(x per head) * w * fn(gate) (+ residual, if it is a value); w [dim], NULL: no norm. */
 struct val op_gated(struct tape *t, struct val x, struct val gate, const struct weight *w,
-                    const struct gated_attr *attr);
+                    const struct gated_attr *attr, struct val residual);
 /* y[r][c] = sum over taps o of (base[side][o][c] + dyn[r][side][o][c / group]) * x[r - o][c], without rows
  * before the first of the sequence in the step. base [2 * taps * cols] f32, dyn [rows, 2 * taps * cols / group]. */
 struct val op_conv(struct tape *t, struct val x, struct val dyn, const struct weight *base,

@@ -77,13 +77,13 @@ bool record_layer_heads(struct tape *t, const char *op, int layer, int kv_heads,
     return false;
 }
 
-const struct kv_state *record_state(struct tape *t, const char *op, int layer, int channels)
+const struct kv_state *record_state(struct tape *t, const char *op, int layer, int cols, bool more)
 {
     if (tape_dead(t)) return NULL;
     const struct kv_layer *y = t->kv && layer >= 0 && layer < t->kv->n_layers ? &t->kv->layer[layer] : NULL;
     if (!y || y->kind != KV_STATE) return tape_fail(t, "%s: layer %d is not recurrent", op, layer), NULL;
-    if (y->state.channels == channels) return &y->state;
-    tape_fail(t, "%s: x has %d columns, layer %d has %d channels", op, channels, layer, y->state.channels);
+    if (y->state.channels == cols || (more && y->state.channels < cols)) return &y->state;
+    tape_fail(t, "%s: x has %d columns, layer %d has %d channels", op, cols, layer, y->state.channels);
     return NULL;
 }
 

@@ -18,8 +18,9 @@ bool record_vector(struct tape *t, const char *op, const struct weight *w, uint6
 bool record_same(struct tape *t, const char *op, struct val v, struct shape s);
 /* The layer keeps keys and values of these heads. */
 bool record_layer_heads(struct tape *t, const char *op, int layer, int kv_heads, int head_dim);
-/* What the layer keeps, or NULL: it is not recurrent, or has another number of channels. */
-const struct kv_state *record_state(struct tape *t, const char *op, int layer, int channels);
+/* What the layer keeps, or NULL: it is not recurrent, or has another number of channels than cols
+ * (`more`: has more of them). */
+const struct kv_state *record_state(struct tape *t, const char *op, int layer, int cols, bool more);
 /* Weights and attributes of QKV's second half: norms, frequencies, heads. */
 bool record_rope(struct tape *t, const char *op, int layer, const struct qkv_weights *w,
                  const struct rope_kv_attr *a);

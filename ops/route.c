@@ -1,5 +1,5 @@
 /* ops/route.c - ROUTE: which experts a row takes, and with which weights.
- *   p = softmax(z) over all experts, or sigmoid(z);   z [rows, experts] f32, the router's logits
+ *   p = softmax(z) over all experts, or sigmoid(z);   z [rows, experts or more] f32: first the router's logits
  *   the `used` largest of p (+ bias), the largest first, ties to the lower index; NaN is never larger
  *   w_j = p of the j-th (without bias), / their sum if normalised, * scale
  * ids [rows, used] i32, w [rows, used] f32. Shazeer et al. 2017, "Outrageously Large Neural Networks". */
@@ -13,7 +13,7 @@ struct val op_route(struct tape *t, struct val logits, const struct weight *bias
     *weights = (struct val){ 0 };
     if (!record_input(t, "route", logits, "logits")) return (struct val){ 0 };
     struct shape s = tape_shape(t, logits);
-    if (s.cols != attr->experts || attr->used < 1 || attr->used > attr->experts)
+    if (s.cols < attr->experts || attr->used < 1 || attr->used > attr->experts)
         return tape_fail(t, "route: %d logits for %d experts of which a row takes %d", s.cols, attr->experts,
                          attr->used);
     if (!record_vector(t, "route", bias, (uint64_t)attr->experts)) return (struct val){ 0 };
@@ -44,7 +44,7 @@ static void reference(const struct ref_args *a)
     double *score = a->scratch2, *chosen = score + p->experts, scale = p->scale != 0.0f ? p->scale : 1;
     for (size_t r = 0; r < (size_t)a->rows; r++) {
         double *ids = a->y[0] + r * (size_t)p->used, *w = a->y[1] + r * (size_t)p->used, sum = 0;
-        scores(p, a->x[0] + r * (size_t)p->experts, score);
+        scores(p, a->x[0] + r * (size_t)a->cols[0], score);
         for (int e = 0; e < p->experts; e++) chosen[e] = 0;
         for (int j = 0; j < p->used; j++) {
             int best = -1;
@@ -72,7 +72,7 @@ static void print(const void *attr, struct buf *out)
     if (p->scale != 0.0f) buf_printf(out, ", scale %g", p->scale);
 }
 
-/* p: experts, used, flags. */
+/* p: experts, used, flags, further columns. */
 enum { SIGMOID = 1, NORMALISE = 2, BIAS = 4, WEIGHTS = 8, TIES = 16 };
 
 static struct val record_case(struct case_env *env, const struct op_case *c)
@@ -80,7 +80,8 @@ static struct val record_case(struct case_env *env, const struct op_case *c)
     int flags = c->p[2];
     struct route_attr a = { .experts = c->p[0], .used = c->p[1], .normalise = flags & NORMALISE,
                             .score = flags & SIGMOID ? SCORE_SIGMOID : SCORE_SOFTMAX, .scale = c->f[0] };
-    struct val z = flags & TIES ? case_input_ties(env, DOM_ROWS, c->p[0]) : case_input(env, DOM_ROWS, c->p[0], 1);
+    int cols = c->p[0] + c->p[3];
+    struct val z = flags & TIES ? case_input_ties(env, DOM_ROWS, cols) : case_input(env, DOM_ROWS, cols, 1);
     const struct weight *bias = flags & BIAS ? case_weight(env, c->p[0], 0, 0, 0.2f) : NULL;
     struct val weights, ids = op_route(case_tape(env), z, bias, &a, &weights);
     return flags & WEIGHTS ? weights : ids;
@@ -88,15 +89,15 @@ static struct val record_case(struct case_env *env, const struct op_case *c)
 
 static void cases(struct case_list *l)
 {
-    static const int any[][3] = {
-        { 8, 3, NORMALISE }, { 128, 8, NORMALISE | WEIGHTS }, { 60, 4, WEIGHTS }, { 17, 5, SIGMOID | BIAS },
-        { 33, 6, SIGMOID | BIAS | NORMALISE | WEIGHTS }, { 40, 8, TIES }, { 3, 3, WEIGHTS }, { 1, 1, SIGMOID },
+    static const int any[][4] = {
+        { 8, 3, NORMALISE, 1 }, { 128, 8, NORMALISE | WEIGHTS, 1 }, { 60, 4, WEIGHTS }, { 17, 5, SIGMOID | BIAS },
+        { 33, 6, SIGMOID | BIAS | NORMALISE | WEIGHTS }, { 40, 8, TIES, 3 }, { 3, 3, WEIGHTS }, { 1, 1, SIGMOID },
     };
     for (int i = 0; i < 8; i++)
         for (int j = i % 3; j < CASE_WIDTHS; j += 3) {
             int n = case_widths[j];
             case_add(l, &(struct op_case){ .n_rows = n, .wide = n > NARROW_ROWS,
-                                           .p = { any[i][0], any[i][1], any[i][2] },
+                                           .p = { any[i][0], any[i][1], any[i][2], any[i][3] },
                                            .f = { i == 4 ? 2.5f : 0 }, .record = record_case,
                                            .label = any[i][2] & WEIGHTS ? "weights" : "ids" });
         }

@@ -59,10 +59,11 @@ static void rope_dims(struct tape *t)
 }
 static void conv_layer(struct tape *t) { op_short_conv(t, 0, bad_x, &bad_w); }
 static void delta_layer(struct tape *t) { op_delta(t, 3, bad_x, bad_x, &bad_w, &bad_w, &(struct delta_attr){ 0 }); }
-static void gated_heads(struct tape *t) { op_gated(t, bad_x, bad_x, NULL, &(struct gated_attr){ .heads = 3, .dim = 3 }); }
+static void gated_heads(struct tape *t) { op_gated(t, bad_x, bad_x, NULL, &(struct gated_attr){ .heads = 3, .dim = 3 }, (struct val){ 0 }); }
 static void gated_gate(struct tape *t)
 {
-    op_gated(t, bad_x, bad_x, NULL, &(struct gated_attr){ .heads = 2, .dim = 4, .at = 1, .stride = 4 });
+    op_gated(t, bad_x, bad_x, NULL, &(struct gated_attr){ .heads = 2, .dim = 4, .at = 1, .stride = 4 },
+             (struct val){ 0 });
 }
 
 static const struct { void (*record)(struct tape *t); const char *says[3]; } bad[] = {

@@ -35,10 +35,12 @@ static void K(gated)(const struct job *j, const struct run *r, int thread)
         int64_t row = i / a->heads, head = i % a->heads;
         const float *x = (const float *)j->in[0] + i * a->dim;
         const float *g = (const float *)j->in[1] + row * gate_cols + a->at + head * a->stride;
+        const float *add = j->call->n_in > 2 ? (const float *)j->in[2] + i * a->dim : NULL;
         float *y = (float *)j->out[0] + i * a->dim, scale = w ? rms_scale(x, a->dim, a->eps) : 1.0f;
         for (int c = 0; c < a->dim; c++) {
             float z = g[a->scalar ? 0 : c], f = (a->fn == GATE_SILU ? z : 1.0f) / (1.0f + exp_f32(-z));
-            y[c] = (w ? x[c] * scale * w[c] : x[c]) * f;
+            float gated = (w ? x[c] * scale * w[c] : x[c]) * f;
+            y[c] = add ? gated + add[c] : gated;
         }
     }
 }

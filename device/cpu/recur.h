@@ -65,7 +65,7 @@ INLINE void conv_row(const struct job *j, const struct run *r, const struct conv
         if (i >= NARROW_ROWS || path >> i & 1) window[at--] = x + (int64_t)i * j->cols;
     for (int i = p->k->taps - 2; at >= 0; i--) window[at--] = p->state + (size_t)i * (size_t)p->k->channels;
     const struct packed *w = packed_of(j->call->w[0]);
-    float *y = (float *)j->out[0] + (int64_t)(p->seq->first_row + row) * j->cols;
+    float *y = (float *)j->out[0] + (int64_t)(p->seq->first_row + row) * j->out_cols;
     for (int c = p->from; c < p->to; c += LANES) {
         const float *taps = (const float *)(const void *)(w->data + (size_t)(c / LANES) * w->strip_bytes);
         int n = p->to - c < LANES ? p->to - c : LANES;
@@ -82,21 +82,21 @@ static void K(short_conv)(const struct job *j, const struct run *r, int thread)
 {
     const struct device_cache *c = r->program->cache;
     const struct kv_layer *y = &c->layout->layer[j->call->layer];
-    int width = CONV_STRIPS * LANES, pieces = (j->cols + width - 1) / width;
+    int width = CONV_STRIPS * LANES, pieces = (j->out_cols + width - 1) / width;
     int64_t first, end;
     pool_share((int64_t)r->step->head.n_seqs * pieces, thread, r->n_threads, &first, &end);
     for (int64_t i = first; i < end; i++) {
         const struct step_seq *s = &r->step->seq[i / pieces];
         int from = (int)(i % pieces) * width;
         struct conv_piece p = { &y->state, s, layer_state(c, y, s->slot), layer_journal(c, y, s->slot), from,
-                                from + width < j->cols ? from + width : j->cols };
+                                from + width < j->out_cols ? from + width : j->out_cols };
         const float *x = (const float *)j->in[0] + (int64_t)s->first_row * j->cols;
         conv_commit(&p);
         for (int row = 0; row < s->n_rows; row++) conv_row(j, r, &p, row);
         for (int row = 0; row < s->n_rows; row++, x += j->cols) {
             size_t bytes = (size_t)(p.to - p.from) * sizeof *x;
             if (r->step->head.wide && s->n_rows - row < y->state.taps) conv_shift(&p, x);
-            if (!r->step->head.wide) memcpy(p.journal + (size_t)row * (size_t)j->cols + p.from, x + p.from, bytes);
+            if (!r->step->head.wide) memcpy(p.journal + (size_t)row * (size_t)j->out_cols + p.from, x + p.from, bytes);
         }
     }
 }

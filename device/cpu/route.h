@@ -26,7 +26,7 @@ static void K(route)(const struct job *j, const struct run *r, int thread)
     for (int64_t row = from; row < to; row++) {
         int32_t *ids = (int32_t *)j->out[0] + row * a->used;
         float *w = (float *)j->out[1] + row * a->used, sum = 0;
-        route_scores(a, (const float *)j->in[0] + row * a->experts, p);
+        route_scores(a, (const float *)j->in[0] + row * j->cols, p);
         for (int e = 0; e < a->experts; e++) pick[e] = bias ? p[e] + bias[e] : p[e];
         memset(chosen, 0, (size_t)a->experts);
         for (int s = 0; s < a->used; s++) {

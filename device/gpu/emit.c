@@ -192,7 +192,7 @@ static void emit_route(struct emitter *e)
     struct val ids = e->c->out[0];
     struct route_args x = { .z = value_at(e, e->c->in[0]), .bias = vector_at(e->c->w[0]),
                             .ids = (int32_t *)(void *)value_at(e, ids), .weights = value_at(e, e->c->out[1]),
-                            .n_rows = rows_at(e, ids), .experts = a->experts, .used = a->used,
+                            .n_rows = rows_at(e, ids), .z_cols = shape_of(e, e->c->in[0]).cols, .experts = a->experts, .used = a->used,
                             .sigmoid = a->score == SCORE_SIGMOID, .normalise = a->normalise,
                             .scale = a->scale != 0 ? a->scale : 1 };
     struct launch *l = push(e, 2);
@@ -349,7 +349,8 @@ static void emit_short_conv(struct emitter *e)
     struct val y = e->c->out[0];
     struct conv_state_args x = { .x = value_at(e, e->c->in[0]), .w = vector_at(e->c->w[0]), .y = value_at(e, y),
                                  .step = e->g->step, .place = gpu_state_place(e->p->cache, e->c->layer),
-                                 .channels = k->channels, .taps = k->taps };
+                                 .channels = k->channels, .taps = k->taps,
+                                 .x_cols = shape_of(e, e->c->in[0]).cols };
     struct launch *l = push(e, 1);
     if (!l) return;
     launch_short_conv(l, &x, bucket_rows(e, y), bucket_seqs(e->p), program_wide(e->p, DOM_ROWS));
@@ -389,6 +390,7 @@ static void emit_gated(struct emitter *e)
     const struct gated_attr *a = e->c->attr;
     struct val y = e->c->out[0];
     struct gated_args x = { .x = value_at(e, e->c->in[0]), .gate = value_at(e, e->c->in[1]),
+                            .residual = e->c->n_in > 2 ? value_at(e, e->c->in[2]) : NULL,
                             .w = vector_at(e->c->w[0]), .y = output_at(e, y), .form = output_form(e),
                             .n_rows = rows_at(e, y), .heads = a->heads, .dim = a->dim,
                             .gate_cols = shape_of(e, e->c->in[1]).cols, .at = a->at, .stride = a->stride,

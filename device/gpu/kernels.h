@@ -169,11 +169,11 @@ struct state_place {            /* one layer's parts of page 0, and from one pag
 };
 bool recur_can(int taps, int k_dim);
 struct conv_state_args {
-    const float *x, *w;         /* [rows][channels], [channels][taps] */
+    const float *x, *w;         /* [rows][x_cols], of which the first are the channels; [channels][taps] */
     float *y;
     const struct step *step;
     struct state_place place;
-    int32_t channels, taps;
+    int32_t channels, taps, x_cols;
 };
 void launch_short_conv(struct launch *l, const struct conv_state_args *a, int rows, int seqs, bool wide);
 
@@ -197,6 +197,7 @@ int launch_delta_wide(struct launch *l, const struct delta_args *a, int rows, in
 
 struct gated_args {
     const float *x, *gate, *w;  /* w NULL: no norm */
+    const float *residual;      /* may be NULL */
     float *y;                   /* may be NULL */
     struct form form;
     const int32_t *n_rows;
@@ -252,11 +253,11 @@ bool has_warpgroups(void);      /* after that: the device has warp-group product
 
 /* ---- experts (moe.cuh, route.cu) --------------------------------------------------------------------- */
 struct route_args {
-    const float *z, *bias;      /* [rows][experts]; [experts] or NULL */
+    const float *z, *bias;      /* [rows][z_cols]; [experts] or NULL */
     int32_t *ids;               /* [rows][used], the best first */
     float *weights;
     const int32_t *n_rows;
-    int32_t experts, used, sigmoid, normalise;
+    int32_t experts, used, z_cols, sigmoid, normalise;
     float scale;
 };
 bool route_can(int experts);

@@ -79,7 +79,7 @@ template <int TAPS> __global__ void __launch_bounds__(CONV_THREADS * CONV_ROWS) 
     wait_predecessor();
     __syncthreads();                        /* all have read what one of them writes */
     if (c >= n) return;
-    const float *x = a.x + (uint64_t)q.first_row * n + c;
+    const float *x = a.x + (uint64_t)q.first_row * a.x_cols + c;
     for (int j = first; j < q.n_rows; j += step) {
         const uint64_t path = a.step->row[q.first_row + j].path;
         float seen[TAPS];
@@ -89,7 +89,7 @@ template <int TAPS> __global__ void __launch_bounds__(CONV_THREADS * CONV_ROWS) 
             seen[i] = 0;
             if (i >= taps) continue;
             while (at >= 0 && !(path >> at & 1)) at--;
-            if (at >= 0) seen[i] = x[(uint64_t)at * n];
+            if (at >= 0) seen[i] = x[(uint64_t)at * a.x_cols];
             else {
 #pragma unroll
                 for (int m = 0; m < TAPS; m++)
@@ -116,13 +116,13 @@ template <int TAPS> __global__ void __launch_bounds__(CONV_WIDE_THREADS) conv_wi
     for (int s = 0; s < a.step->head.n_seqs; s++) {
         const step_seq &q = a.step->seq[s];
         const int items = max(1, (q.n_rows + CONV_SLICE - 1) / CONV_SLICE);
-        const float *x = a.x + (uint64_t)q.first_row * n + c;
+        const float *x = a.x + (uint64_t)q.first_row * a.x_cols + c;
         for (; item < items; item += gridDim.y) {
             const int first = item * CONV_SLICE, end = min(first + CONV_SLICE, q.n_rows);
             float seen[TAPS];               /* seen[i]: the i-th newest */
 #pragma unroll
             for (int i = 0; i < TAPS; i++)
-                seen[i] = i + 1 < taps && first > i ? x[(uint64_t)(first - 1 - i) * n] : 0.0f;
+                seen[i] = i + 1 < taps && first > i ? x[(uint64_t)(first - 1 - i) * a.x_cols] : 0.0f;
             if (first == 0 && (q.n_rows || q.n_commit || q.past == 0)) {
                 ch.begin(a, q, c);
 #pragma unroll
@@ -130,14 +130,15 @@ template <int TAPS> __global__ void __launch_bounds__(CONV_WIDE_THREADS) conv_wi
 #pragma unroll
                     for (int m = 0; m < TAPS; m++)
                         if (m == taps - 2 - i) seen[i] = ch.kept[m];
-                for (int j = max(0, q.n_rows - taps + 1); j < q.n_rows; j++) shift(ch.kept, taps, x[(uint64_t)j * n]);
+                for (int j = max(0, q.n_rows - taps + 1); j < q.n_rows; j++)
+                    shift(ch.kept, taps, x[(uint64_t)j * a.x_cols]);
                 ch.keep(a);
             }
 #pragma unroll 4
             for (int j = first; j < end; j++) {
 #pragma unroll
                 for (int i = TAPS - 1; i > 0; i--) seen[i] = seen[i - 1];
-                seen[0] = x[(uint64_t)j * n];
+                seen[0] = x[(uint64_t)j * a.x_cols];
                 a.y[(uint64_t)(q.first_row + j) * n + c] = ch.sum(seen, taps);
             }
         }

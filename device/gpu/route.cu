@@ -25,7 +25,7 @@ __device__ inline uint64_t pick_order(float x, int expert)
 template <int N> __device__ inline void route_row(const route_args &a, int row, float *score)
 {
     const int lane = threadIdx.x % WARP;
-    const float *z = a.z + (uint64_t)row * a.experts;
+    const float *z = a.z + (uint64_t)row * a.z_cols;
     float x[N], most = -INFINITY, total = 0;
     uint64_t left[N];                       /* 0: taken, or none */
 #pragma unroll

@@ -300,8 +300,12 @@ template <bool EVEN> __global__ void __launch_bounds__(GATED_WARPS * WARP) gated
         auto gated = [&](float value, float weight, float at) {
             return (a.w ? value * scale * weight : value) * ((a.silu ? at : 1.0f) / (1.0f + expf(-at)));
         };
-        const float2 y = make_float2(gated(from.x, by.x, gate.x), gated(from.y, by.y, gate.y));
+        float2 y = make_float2(gated(from.x, by.x, gate.x), gated(from.y, by.y, gate.y));
         const int k = head * dim + c;
+        if (a.residual) {
+            const float2 more = pair(a.residual + ((uint64_t)row * a.heads + head) * dim, c);
+            y.x += more.x, y.y += more.y;
+        }
         float *out = a.y ? a.y + (uint64_t)row * a.heads * dim + k : nullptr;
         if (EVEN && out) *(float2 *)out = y;
         if (EVEN && a.form.at) form_put2(a.form, row, k, y.x, y.y);
