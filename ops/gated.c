@@ -18,7 +18,8 @@ struct val op_gated(struct tape *t, struct val x, struct val gate, const struct 
     if (!record_vector(t, "gated", w, (uint64_t)attr->dim) || !record_same(t, "gated", residual, s))
         return (struct val){ 0 };
     return op_push(t, &(struct call){ .op = OP_GATED, .layer = -1, .n_in = residual.id ? 3 : 2,
-                                      .in = { x, gate, residual }, .n_w = 1, .w = { w }, .n_out = 1, .attr = attr, .attr_size = sizeof *attr, .shape = { s } });
+                                      .in = { x, gate, residual }, .n_w = 1, .w = { w }, .n_out = 1, .attr = attr,
+                                      .attr_size = sizeof *attr, .shape = { s } });
 }
 
 static void run_head(const struct ref_args *a, const struct gated_attr *p, const double *x, const double *gate,

@@ -1,5 +1,6 @@
 /* ops/short_conv.c - SHORT_CONV: y[r][c] = silu(sum_j w[c][j] * x of the row taps - 1 - j before row r, at channel c)
- * x [rows, channels or more] f32, y [rows, channels] f32, w [taps, channels] f32. The rows before are the row's ancestors in this step (its path;
+ * x [rows, channels or more] f32, y [rows, channels] f32, w [taps, channels] f32.
+ * The rows before are the row's ancestors in this step (its path;
  * of wide rows the ones before it), then the columns that the layer's state holds, the newest first; 0 where the
  * sequence begins. Before anything else the accepted inputs of the step before move from the journal into the state.
  * A narrow row's input goes to the journal, wide rows change the state at once. */

@@ -192,7 +192,8 @@ static void emit_route(struct emitter *e)
     struct val ids = e->c->out[0];
     struct route_args x = { .z = value_at(e, e->c->in[0]), .bias = vector_at(e->c->w[0]),
                             .ids = (int32_t *)(void *)value_at(e, ids), .weights = value_at(e, e->c->out[1]),
-                            .n_rows = rows_at(e, ids), .z_cols = shape_of(e, e->c->in[0]).cols, .experts = a->experts, .used = a->used,
+                            .n_rows = rows_at(e, ids), .z_cols = shape_of(e, e->c->in[0]).cols,
+                            .experts = a->experts, .used = a->used,
                             .sigmoid = a->score == SCORE_SIGMOID, .normalise = a->normalise,
                             .scale = a->scale != 0 ? a->scale : 1 };
     struct launch *l = push(e, 2);
