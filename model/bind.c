@@ -238,7 +238,15 @@ static void finish(struct model *m)
     if (!m->output) m->output = m->token_embd;
 }
 
-/* Counts the file's tensors that no tape uses and says so in one line. */
+/* blk.0.ffn_up.scale or blk.0.ffn_up.weight.scale: a factor of a whole tensor, as NVFP4 files have them. */
+static bool is_scale(const char *name)
+{
+    size_t n = strlen(name);
+    return n > 6 && strcmp(name + n - 6, ".scale") == 0;
+}
+
+/* Counts the file's tensors that no tape uses and says so in one line; refuses those that change the meaning of
+ * others. */
 static luce_status note_unused(struct binder *b, luce_error *err)
 {
     struct map used = { 0 };
@@ -246,6 +254,7 @@ static luce_status note_unused(struct binder *b, luce_error *err)
     bool has_block = decoder_has_block(&b->m->c);
     size_t prefix = (size_t)snprintf(block, sizeof block, "blk.%d.", b->m->c.n_layers);
     size_t at = 0;
+    const char *scale = NULL;
     bool ok = map_reserve(&used, (size_t)b->n + COUNT(other_tensors));
     for (int i = 0; ok && i < b->n; i++) ok = map_add(&used, str_of(b->wanted[i].name), 0, NULL) >= 0;
     for (size_t i = 0; ok && i < COUNT(other_tensors); i++)
@@ -254,11 +263,15 @@ static luce_status note_unused(struct binder *b, luce_error *err)
         const char *name = gguf_tensor_at(b->g, i)->name;
         uint64_t unused;
         if (map_find(&used, str_of(name), &unused) || (has_block && !strncmp(name, block, prefix))) continue;
+        if (is_scale(name)) scale = name;
         if (b->m->n_unused++ < 4 && at < sizeof first)
             at += (size_t)snprintf(first + at, sizeof first - at, "%s%s", at ? ", " : "", name);
     }
     map_drop(&used);
     if (!ok) return fail(err, LUCE_E_NOMEM, "%s: out of memory for the tensor list", gguf_path(b->g));
+    if (scale)
+        return fail(err, LUCE_E_UNSUPPORTED, "%s: '%s' multiplies a whole tensor, as in NVFP4 files, which this engine "
+                    "does not do; use a file of the model in another format", gguf_path(b->g), scale);
     if (b->m->n_unused)
         log_warn("%s: %d of %zu tensors are not used by arch %s (%s%s)", gguf_path(b->g), b->m->n_unused,
                  gguf_n_tensors(b->g), b->m->family->arch, first, b->m->n_unused > 4 ? ", ..." : "");

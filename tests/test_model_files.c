@@ -154,6 +154,8 @@ static const struct {
     { LLAMA, { 0 }, { .name = "blk.1.attn_k.weight", .dim = { 16, 48 } }, LUCE_E_FORMAT, "'blk.1.attn_k.weight' is [16, 48], expected [48, 16]" },
     { LLAMA, { 0 }, { .name = "blk.1.ffn_norm.weight", .dim = { 24, 2 } }, LUCE_E_FORMAT, "'blk.1.ffn_norm.weight' is [24, 2], expected [48]" },
     { LLAMA, { 0 }, { .name = "blk.1.attn_v.weight", .type = Q_I32 }, LUCE_E_UNSUPPORTED, "no format of weights" },
+    { LLAMA, { 0 }, { .name = "oracle.0.tokens", .rename = "blk.0.ffn_up.scale" }, LUCE_E_UNSUPPORTED,
+      "'blk.0.ffn_up.scale' multiplies a whole tensor" },
     { LLAMA3, { 0 }, { .name = "rope_freqs.weight", .dim = { 3, 2 } }, LUCE_E_FORMAT, "'rope_freqs.weight' is [3, 2] of type 0, expected [6]" },
     { "oracle/gemma3.gguf", { "gemma3.attention.sliding_window_pattern", U32S, 3, 0 }, { 0 }, LUCE_E_FORMAT, "expected a bool for each of 7 layers" },
     { "oracle/gemma3.gguf", { "gemma3.attention.sliding_window", DROP, 0, 0 }, { 0 }, LUCE_E_FORMAT, "key 'gemma3.attention.sliding_window' is missing" },
