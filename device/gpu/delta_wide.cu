@@ -448,7 +448,9 @@ __global__ void __launch_bounds__(MEMORY_THREADS) delta_memory_kernel(chunk_args
 
 bool delta_wide_can(const delta_args *a)
 {
-    return a->k_dim <= CHUNK_KEY && a->k_dim % 4 == 0 && a->channels % 4 == 0 && a->v_dim % MEMORY_COLUMNS == 0;
+    const int room = card_shared();
+    return card_has_bf16() && (int)sizeof(chunks_shared) <= room && (int)sizeof(memory_shared) <= room &&
+           a->k_dim <= CHUNK_KEY && a->k_dim % 4 == 0 && a->channels % 4 == 0 && a->v_dim % MEMORY_COLUMNS == 0;
 }
 /* Chunks of a step with so many rows: the first and the last of each sequence may be short. */
 static int most_chunks(int rows, int seqs)

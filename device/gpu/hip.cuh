@@ -106,6 +106,11 @@ __device__ inline bf16_t __float2bfloat16_rn(float f)
     if (f != f) return { (uint16_t)(u >> 16 | 64) };
     return { (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16) };
 }
+/* Two numbers as bf16, the first in the low half. */
+__device__ inline uint32_t pack_bf16(float low, float high)
+{
+    return __float2bfloat16_rn(low).bits | (uint32_t)__float2bfloat16_rn(high).bits << 16;
+}
 template <class T> __device__ inline T __ldcs(const T *p)
 {
     return *p;
@@ -159,6 +164,15 @@ __device__ inline float hip_dot(uint32_t x, uint32_t y, float sum)
 __device__ inline void mma_f16(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
     exchange_mma(d, a, b0, b1, hip_lane(), hip_dot);
+}
+__device__ inline float hip_dot_bf16(uint32_t x, uint32_t y, float sum)
+{
+    sum = fmaf(__uint_as_float(x << 16), __uint_as_float(y << 16), sum);
+    return fmaf(__uint_as_float(x & 0xffff0000u), __uint_as_float(y & 0xffff0000u), sum);
+}
+__device__ inline void mma_bf16(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    exchange_mma(d, a, b0, b1, hip_lane(), hip_dot_bf16);
 }
 __device__ inline void load_matrices(uint32_t r[4], const void *at)
 {

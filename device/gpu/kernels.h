@@ -249,6 +249,7 @@ void products_prepare(void);    /* once a device: attributes of the kernels */
 int card_shared(void);          /* after that: bytes of shared memory that a block may have */
 bool card_is_small(void);       /* after that: its code has the shapes for less than BIG_SHARED of it */
 enum { BIG_SHARED = 227 * 1024 };
+bool card_has_bf16(void);       /* after that: mma_bf16 does something (from sm_80 on, and on AMD cards) */
 bool has_warpgroups(void);      /* after that: the device has warp-group products (sm_90a) */
 
 /* ---- experts (moe.cuh, route.cu) --------------------------------------------------------------------- */

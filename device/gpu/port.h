@@ -242,7 +242,7 @@ __device__ inline void mma_f16(float d[4], const uint32_t a[4], uint32_t b0, uin
                  : "r"(a[2]), "r"(a[3]), "r"(b1));
 #endif
 }
-/* The same for bf16. */
+/* The same for bf16; before sm_80 nothing (card_has_bf16). */
 __device__ inline void mma_bf16(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
 #if HAS_MMA_16

@@ -194,7 +194,7 @@ static const product_fns *const by_format[TILES_COUNT] = { &product_f16, &produc
                                                            &product_iq4_xs };
 static bool warpgroups;         /* of the device at hand: set by products_prepare */
 static int shared_most;
-static bool small;
+static bool small, bf16;
 
 int card_shared(void)
 {
@@ -203,6 +203,10 @@ int card_shared(void)
 bool card_is_small(void)
 {
     return small;
+}
+bool card_has_bf16(void)
+{
+    return bf16;
 }
 bool has_warpgroups(void)
 {
@@ -218,6 +222,7 @@ void products_prepare(void)
     warpgroups = major == 9 && code_of(wide_plain) == 90;
     if (warpgroups) allow_shared(wide_kernel, WIDE_SHARED);
     const int code = code_of(wide_plain);
+    bf16 = !code || code >= 80;
     small = code ? code < 90 || code >= 120 : shared_most < BIG_SHARED;
 }
 void launch_product(launch *l, const product *p, int n_units)
