@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "server/budget.h"
+#include "server/live.h"
 #include "server/route.h"
 
 bool health_get(struct server *s, struct exchange *x, struct refusal *why)
@@ -172,13 +173,12 @@ bool props_get(struct server *s, struct exchange *x, struct refusal *why)
     return true;
 }
 
-static void put_status(struct server *s, struct buf *out)
+void status_print(struct server *s, struct buf *out, bool trusted)
 {
     struct json j;
     luce_engine_stats n = luce_engine_count(s->engine);
     json_begin(&j, out);
     json_open_object(&j);
-    put_text(&j, "phase", n.running ? "running" : "idle");
     put_text(&j, "model", s->params->name);
     put_int(&j, "running", n.running);
     put_int(&j, "waiting", n.waiting);
@@ -196,40 +196,14 @@ static void put_status(struct server *s, struct buf *out)
     put_int(&j, "generated_tokens", (int64_t)n.generated_tokens);
     put_int(&j, "steps", (int64_t)n.steps);
     put_int(&j, "uptime_s", time(NULL) - s->started);
+    live_put(s, &j, trusted);
     json_close(&j);
 }
 
 bool status_get(struct server *s, struct exchange *x, struct refusal *why)
 {
     (void)why;
-    put_status(s, &x->reply);
-    return true;
-}
-
-/* One status event each second. */
-static bool pull_status(void *context, struct buf *out, int silent_ms)
-{
-    struct server *s = context;
-    if (silent_ms > 0 && silent_ms < s->http_params.keep_alive_ms) return false;
-    if (atomic_load(&s->draining)) return true;
-    buf_add_text(out, "event: status\ndata: ");
-    put_status(s, out);
-    buf_add_text(out, "\n\n");
-    return false;
-}
-
-static void ignore(void *context)
-{
-    (void)context;
-}
-
-bool status_events(struct server *s, struct exchange *x, struct refusal *why)
-{
-    static const struct source source = { pull_status, ignore, ignore };
-    (void)why;
-    x->type = "text/event-stream";
-    x->source = &source;
-    x->context = s;
+    status_print(s, &x->reply, x->trusted);
     return true;
 }
 

@@ -62,6 +62,7 @@ struct ask {
     bool one_call;                  /* parallel_tool_calls: false */
     bool store;                     /* Responses: keep it for previous_response_id */
     bool thinks_when_asked;         /* reasoning is off unless the request turns it on */
+    bool thinks;                    /* reasoning is on, as far as the request and its prompt tell */
     bool begins_in_reasoning;       /* the prompt opened it */
     bool bounded;                   /* reasoning ends after thinking_tokens; */
     bool asked_tokens;              /* the request said how many */

@@ -33,11 +33,36 @@ static bool is_local(struct MHD_Connection *m)
            IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr);
 }
 
+static const char *head(struct MHD_Connection *m, const char *name)
+{
+    return MHD_lookup_connection_value(m, MHD_HEADER_KIND, name);
+}
+
+/* This machine is asked for by its own name, not by one that somebody else's DNS gives it; "[::1]:80" has its port. */
+static bool names_loopback(const char *host)
+{
+    static const char *const names[] = { "localhost", "127.0.0.1", "[::1]" };
+    for (size_t i = 0; host && i < sizeof names / sizeof *names; i++) {
+        size_t n = strlen(names[i]);
+        if (!strncasecmp(host, names[i], n) && (!host[n] || host[n] == ':')) return true;
+    }
+    return false;
+}
+
+/* The client itself is local: no page of another site asks through a browser here, no proxy for others. */
+static bool speaks_for_itself(struct MHD_Connection *m)
+{
+    static const char *const others[] = { "Origin", "Forwarded", "X-Forwarded-For", "X-Real-IP", "Via" };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (head(m, others[i])) return false;
+    return is_local(m) && names_loopback(head(m, "Host"));
+}
+
 int auth_check(const struct http_params *p, struct MHD_Connection *m, const char *path, bool *trusted)
 {
-    const char *bearer = MHD_lookup_connection_value(m, MHD_HEADER_KIND, "Authorization");
-    bool has_key = known(p, MHD_lookup_connection_value(m, MHD_HEADER_KIND, "x-api-key")) ||
+    const char *bearer = head(m, "Authorization");
+    bool has_key = known(p, head(m, "x-api-key")) ||
                    (bearer && !strncasecmp(bearer, "Bearer ", 7) && known(p, bearer + 7));
-    *trusted = p->n_keys ? has_key : is_local(m);
+    *trusted = p->n_keys ? has_key : speaks_for_itself(m);
     return p->n_keys == 0 || has_key || !strcmp(path, "/health") ? 0 : 401;
 }

@@ -59,6 +59,7 @@ bool budget_read(const struct server *s, struct ask *a, struct chat_request *r, 
         !field_int(thinking, "reply_budget", 0, INT32_MAX, &a->reply_tokens, why))
         return false;
     if (!effort) effort = field_text(a->body, "reasoning_effort");
+    if (!effort) effort = field_text(json_object_get(a->body, "output_config"), "effort");
     if (tokens >= 0 && !type) type = "enabled";
     a->bounded = effort && strcmp(effort, "none");
     if (effort) r->thinking = a->bounded ? THINKING_ON : THINKING_OFF;
@@ -78,7 +79,7 @@ bool budget_read(const struct server *s, struct ask *a, struct chat_request *r, 
     if (enabled && !a->bounded) a->thinking_tokens = tier_tokens(s, 2);
     if (enabled && tokens >= 0) a->thinking_tokens = tokens;
     a->asked_tokens = enabled && tokens >= 0;
-    a->bounded = enabled;
+    a->bounded = enabled || (on && a->bounded);
     return true;
 }
 

@@ -26,7 +26,8 @@ struct source {
 struct exchange {
     const char *method, *path;      /* path without query string */
     struct str body;
-    bool trusted;                   /* it has the key, or there is none and the client is local */
+    bool trusted;                   /* it has the key, or there is none and it came from this machine, by no proxy or
+                                       page of another site */
     bool wants_html;
     bool has_client_version;        /* in the query */
     const char *speculative;        /* the header Luce-Speculative, or NULL */

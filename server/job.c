@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "server/budget.h"
+#include "server/live.h"
 
 enum { QUEUE_BYTES = 4 << 20 };     /* a client that is this far behind is given up */
 enum record_kind { RECORD_TEXT, RECORD_TOKEN, RECORD_TOLD, RECORD_PROMPT };
@@ -34,6 +35,7 @@ static bool on_text(void *user, const char *bytes, size_t n)
 {
     struct choice *c = user;
     struct job *j = c->job;
+    live_text(j, (struct str){ bytes, n });
     pthread_mutex_lock(&j->lock);
     if (c->queue.len > QUEUE_BYTES && j->ask.stream) c->overflow = true;
     if (!c->overflow) add_record(c, RECORD_TEXT, bytes, n);
@@ -64,6 +66,7 @@ static void on_token(void *user, const luce_token *t)
     histogram_add(c->job->server->metrics.histogram, first ? HISTOGRAM_FIRST_TOKEN : HISTOGRAM_NEXT_TOKEN,
                   now - (first ? c->submitted : c->last_token));
     c->last_token = now;
+    live_token(c->job);
     tell(c, RECORD_TOLD, t);
 }
 
@@ -117,6 +120,7 @@ static void on_done(void *user, luce_result *r)
     histogram_add(h, HISTOGRAM_PROMPT, (double)r->n_prompt);
     histogram_add(h, HISTOGRAM_GENERATED, (double)r->n_tokens);
     if (r->n_tokens) histogram_add(h, HISTOGRAM_QUEUE, r->queue_seconds);
+    live_end(j, r);
     pthread_mutex_lock(&j->lock);
     c->done = true;
     c->status = r->status;
@@ -451,6 +455,7 @@ static bool make_requests(struct job *j, luce_request *requests, struct refusal 
         int max_tokens;
         *c = (struct choice){ .job = j, .index = i, .prompt = i / a->choices, .submitted = clock_seconds() };
         if (!fit(j, p, &max_tokens, why)) return false;
+        if (max_tokens > j->live.max_output) j->live.max_output = max_tokens;
         c->stopper = (struct stopper){ .stop = a->stop_text, .n_stop = a->chat ? a->n_stop : 0 };
         if (!(c->splitter = splitter_new(j->server, a)))
             return refuse(why, 503, NULL, NULL, "out of memory for the request");
@@ -482,12 +487,14 @@ static bool submit(struct job *j, struct refusal *why)
     if (good) good = make_requests(j, requests, why);
     if (good) {
         luce_error err = { 0 };
+        live_add(j);
         pthread_mutex_lock(&j->lock);       /* so that on_done finds the tickets in place */
         luce_status st = luce_engine_submit(j->server->engine, requests, n, on_done, tickets, &err);
         for (int i = 0; i < n; i++) j->choice[i].ticket = tickets[i];
         if (!st) j->holders += n;
         pthread_mutex_unlock(&j->lock);
         good = !st || refuse_status(why, st, err.text);
+        if (!good) live_drop(j);
     }
     mem_free(requests);
     mem_free(tickets);

@@ -99,6 +99,16 @@ struct wire {
     void (*error)(const struct refusal *why, struct buf *out);
 };
 
+struct live_job {                   /* what live.h keeps of a job; fixed once it is listed, but for the links, which */
+    struct job *before, *after;     /* its lock guards, as it does `going`, and the count */
+    int going;                      /* choices that have not ended */
+    double began;                   /* clock seconds */
+    int max_output;                 /* of a choice */
+    atomic_int n_tokens;            /* of all choices */
+    size_t n_excerpt;               /* bytes of the first prompt's beginning */
+    char excerpt[200];
+};
+
 struct job {
     struct server *server;
     const struct wire *wire;
@@ -118,6 +128,7 @@ struct job {
     int sequence;                   /* of events */
     int n_open;                     /* blocks that have begun; dialects count them */
     json_t *input;                  /* owned: what the Responses store keeps */
+    struct live_job live;
 };
 
 /* Renders, tokenises, checks, submits, and makes *x the reply. Takes what *ask holds. False: refused. */

@@ -1,4 +1,5 @@
-/* server/page.c - the status page for browsers: numbers of /status/events, no prompts, nothing from outside. */
+/* server/page.c - the status page for browsers: numbers of /status/events, nothing from outside; prompts
+ * are shown where they may be (struct exchange). */
 #include "server/route.h"
 
 /* What the server says is put in as text, never as markup. Speeds are differences of two events. */
@@ -27,14 +28,23 @@ static const char page[] =
     "for(const k in rows){make('dt',rows[k],l);cells[k]=make('dd','',l)}"
     "return d=>{for(const k in cells)cells[k].textContent=(d[k]??0).toLocaleString('en');"
     "if(m){[m.value,m.max]=share(d);if(!m.max)m.max=1}}});"
-    "let last;const update=d=>{const now=performance.now(),per=k=>last?Math.max(0,Math.round((d[k]-last.d[k])"
-    "/(now-last.now)*1e3)):0;d.used=d.pages-d.free_pages;const x={...d,in_s:per('prompt_tokens'),"
-    "out_s:per('generated_tokens')};last={d,now};for(const f of show)f(x);"
+    "const shown=make('section','',all);make('h2','Under way',shown);const list=make('div','',shown);"
+    "const text=make('pre','',shown);text.style.whiteSpace='pre-wrap';"
+    "const requests=d=>{list.textContent='';if(!d.current)make('p','nothing',list);"
+    "for(const r of d.requests){const l=make('dl','',list);const row=(k,v)=>{make('dt',k,l);make('dd',v,l)};"
+    "row(r.format,`${r.elapsed_s.toFixed(1)} s`);row('prompt tokens',r.prompt_tokens);"
+    "row('written',`${r.completion_tokens} of ${r.max_output}`);"
+    "make('p',r.prompt_excerpt||'(the prompt is shown on this machine, or with the key)',list)}};"
+    "let last,rates={};const update=d=>{const now=performance.now(),per=k=>last?Math.max(0,Math.round((d[k]-last.d[k])"
+    "/(now-last.now)*1e3)):0;d.used=d.pages-d.free_pages;requests(d);"
+    "if(!last||now-last.now>900){rates={in_s:per('prompt_tokens'),out_s:per('generated_tokens')};last={d,now}}"
+    "for(const f of show)f({...d,...rates});"
     "state.textContent=`${d.model}: ${d.phase}, up ${Math.floor(d.uptime_s/3600)} h ${Math.floor(d.uptime_s/60)%60}"
     " min ${d.uptime_s%60} s`};"
     "fetch('/status/json').then(r=>r.json()).then(update);"
     "const events=new EventSource('/status/events');"
     "events.addEventListener('status',e=>update(JSON.parse(e.data)));"
+    "events.addEventListener('token',e=>{text.textContent=(text.textContent+JSON.parse(e.data).text).slice(-2000)});"
     "events.onerror=()=>{state.textContent='no connection to the server';last=undefined}</script>";
 
 bool page_get(struct server *s, struct exchange *x, struct refusal *why)

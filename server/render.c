@@ -38,6 +38,8 @@ bool render_chat(const struct server *s, struct ask *a, struct refusal *why)
         struct tokenize t = { .text = p.text, .flags = TOKENIZE_CHAT, .spans = p.spans, .n_spans = p.n_spans,
                               .guard = s->guard };
         a->begins_in_reasoning = p.in_reasoning;
+        const json_t *asked = json_object_get(a->variables, "enable_thinking");
+        a->thinks = p.in_reasoning || (asked ? json_is_true(asked) : r.thinking == THINKING_ON);
         st = vocab_tokenize_spans(s->model->vocab, &t, &ids, &err);
     }
     chat_prompt_drop(&p);

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "server/live.h"
 #include "server/print.h"
 
 static bool start(struct server *s, struct exchange *x, const struct wire *d,
@@ -53,7 +54,7 @@ static const struct route routes[] = {
     { "GET", "/metrics", NULL, metrics_get, "counters for Prometheus" },
     { "GET", "/status", NULL, page_get, "the status page" },
     { "GET", "/status/json", NULL, status_get, "what is going on" },
-    { "GET", "/status/events", NULL, status_events, "the same as a stream of events" },
+    { "GET", "/status/events", NULL, live_watch, "the same as a stream of events" },
 };
 
 const struct route *route_at(size_t i)

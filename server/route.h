@@ -36,7 +36,8 @@ bool model_get(struct server *s, struct exchange *x, struct refusal *why);
 bool props_get(struct server *s, struct exchange *x, struct refusal *why);
 bool metrics_get(struct server *s, struct exchange *x, struct refusal *why);
 bool status_get(struct server *s, struct exchange *x, struct refusal *why);
-bool status_events(struct server *s, struct exchange *x, struct refusal *why);
+/* The JSON of a status; with the texts of requests for trusted clients. */
+void status_print(struct server *s, struct buf *out, bool trusted);
 bool page_get(struct server *s, struct exchange *x, struct refusal *why);
 bool tokenize_post(struct server *s, struct exchange *x, struct refusal *why);
 bool detokenize_post(struct server *s, struct exchange *x, struct refusal *why);

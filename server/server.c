@@ -11,6 +11,7 @@
 #include "chat/values.h"
 #include "engine/inside.h"
 #include "server/budget.h"
+#include "server/live.h"
 #include "server/route.h"
 #include "server/store.h"
 
@@ -48,6 +49,7 @@ luce_status server_open(struct server **out, luce_model *m, const struct server_
     if (!st) st = open_chat(s, err);
     if (!st) st = budget_open(s, err);
     if (!st) st = store_new(&s->store, err);
+    if (!st) st = live_new(&s->live, err);
     if (!st) st = http_open(&s->http, &s->http_params, err);
     if (st) server_close(s);
     else *out = s;
@@ -86,5 +88,6 @@ void server_close(struct server *s)
     chat_template_close(s->chat);
     luce_engine_close(s->engine);
     store_free(s->store);
+    live_free(s->live);
     mem_free(s);
 }

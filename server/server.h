@@ -34,6 +34,7 @@ struct metrics {
 
 struct chat_template;
 struct dialect;
+struct live;
 struct store;
 struct vocab_guard;
 struct server {
@@ -49,6 +50,7 @@ struct server {
     const struct dialect *dialect;  /* in which the model writes calls and reasoning */
     struct http *http;
     struct store *store;            /* of the Responses API */
+    struct live *live;              /* what goes on */
     struct metrics metrics;
     atomic_bool draining;
     atomic_int jobs;                /* under way */

@@ -205,14 +205,14 @@ static luce_status serve(const char *path, const json_t *all, luce_error *err)
     struct server *s;
     int vocab, n_keys = 0, signal_number;
     size_t i;
-    json_t *key;
+    json_t *key, *host = json_object_get(all, "host");
     json_array_foreach(json_object_get(all, "keys"), i, key) if (n_keys < 16) keys[n_keys++] = json_string_value(key);
     struct server_params p = {
         .name = "script", .path = path, .reply_budget = number(all, "reply_budget", 1024),
         .think_max = number(all, "think_max", 0), .thinking = (int)number(all, "thinking", 0),
         .max_tokens = number(all, "max_tokens", 0), .engine = { .queue = (int)number(all, "queue", 32),
                                                                .gather_ms = (int)number(all, "gather_ms", 0) }, .top_p = 1,
-        .http = { .host = "127.0.0.1", .cors = true, .keys = keys, .n_keys = n_keys, .body_bytes = 8 << 20,
+        .http = { .host = json_is_string(host) ? json_string_value(host) : "127.0.0.1", .cors = true, .keys = keys, .n_keys = n_keys, .body_bytes = 8 << 20,
                   .keep_alive_ms = (int)number(all, "keep_alive_ms", 4000),
                   .cert = json_string_value(json_object_get(all, "cert")),
                   .key = json_string_value(json_object_get(all, "key")),

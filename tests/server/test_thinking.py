@@ -101,6 +101,26 @@ class Thinking(unittest.TestCase):
         a = self.everywhere("[[counts]]", thinking={"type": "enabled", "budget_tokens": 90, "reply_budget": 70}, max_tokens=100)
         self.assertEqual(a.reasoning, words(0, 30).rstrip())
 
+    def test_efforts_of_messages(self):
+        def reasoning(**fields):
+            body = dict({"messages": [{"role": "user", "content": "[[counts]]"}], "max_tokens": 200}, **fields)
+            whole = "".join(c.get("thinking", "") for c in self.server.post("/v1/messages", body)["content"])
+            streamed = [e["delta"] for t, e in self.server.events("/v1/messages", body) if t == "content_block_delta"]
+            self.assertEqual("".join(d.get("thinking", "") for d in streamed), whole)
+            return whole.rstrip()
+        for effort in ("minimal", "low", "medium", "high", "xhigh", "max", "none", "unheard-of", ""):
+            with self.subTest(effort=effort):
+                wanted = reasoning(reasoning_effort=effort)
+                self.assertEqual(reasoning(output_config={"effort": effort}), wanted)
+        self.assertEqual(reasoning(output_config={"effort": "low"}), words(0, 40).rstrip())
+        self.assertEqual(reasoning(output_config={"effort": "low"}, thinking={"type": "adaptive"}), words(0, 40).rstrip())
+        self.assertEqual(reasoning(output_config={"effort": "low"}, thinking={"type": "disabled"}), "")
+        self.assertEqual(reasoning(output_config={"effort": "low"}, reasoning_effort="high"), reasoning(reasoning_effort="high"))
+        self.assertNotEqual(reasoning(reasoning_effort="high"), words(0, 40).rstrip())
+        for config in ({"effort": 7}, {"effort": None}, {"effort": ["low"]}, {}, None, "low", [], 3):
+            with self.subTest(config=config):
+                self.assertEqual(reasoning(output_config=config), reasoning())
+
     def test_what_turns_it_off(self):
         for fields in ({"reasoning_effort": "none"}, {"thinking": {"type": "disabled"}}, {"reasoning": {"effort": "none"}},
                        {"reasoning_effort": "high", "thinking": {"type": "disabled"}},
