@@ -99,7 +99,8 @@ static void add_headers(const struct connection *c, struct MHD_Response *r)
     if (h->params.cors) {
         MHD_add_response_header(r, "Access-Control-Allow-Origin", "*");
         MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-        MHD_add_response_header(r, "Access-Control-Allow-Headers", "*");
+        MHD_add_response_header(r, "Access-Control-Allow-Headers", "*, Authorization");     /* * does not cover it */
+        MHD_add_response_header(r, "Access-Control-Expose-Headers", "Luce-Note, Retry-After");
     }
     MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
     if (x->type) MHD_add_response_header(r, "Content-Type", x->type);
@@ -365,8 +366,9 @@ static luce_status start_daemon(struct http *h, luce_error *err)
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC;
     if (found->ai_family == AF_INET6) flags |= MHD_USE_IPv6;
     if (p->cert) flags |= MHD_USE_TLS;
+    static char versions[] = "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1";          /* RFC 8996 */
     struct MHD_OptionItem tls[] = { { MHD_OPTION_HTTPS_MEM_CERT, 0, h->cert }, { MHD_OPTION_HTTPS_MEM_KEY, 0, h->key },
-                                    { MHD_OPTION_END, 0, NULL } };
+                                    { MHD_OPTION_HTTPS_PRIORITIES, 0, versions }, { MHD_OPTION_END, 0, NULL } };
     if (!p->cert) tls[0] = (struct MHD_OptionItem){ MHD_OPTION_END, 0, NULL };
     errno = 0;
     h->daemon = MHD_start_daemon(

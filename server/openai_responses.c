@@ -115,10 +115,12 @@ static bool take_item(struct ask *a, const json_t *item, struct refusal *why)
 
 static bool take_previous(struct server *s, struct ask *a, struct refusal *why)
 {
-    const char *id = field_text(a->body, "previous_response_id");
+    const json_t *previous = json_object_get(a->body, "previous_response_id");
+    const char *id = json_string_value(previous);
     json_t *before = NULL, *m;
     size_t i;
-    if (!id) return true;
+    if (!previous || json_is_null(previous)) return true;
+    if (!id) return refuse(why, 400, NULL, "previous_response_id", "previous_response_id must be a string");
     if (!store_get(s->store, id, &before, NULL))
         return refuse(why, 400, "previous_response_not_found", "previous_response_id",
                       "no response '%.60s' is kept; send the whole conversation in input", id);

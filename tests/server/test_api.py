@@ -203,6 +203,8 @@ class Api(unittest.TestCase):
         self.assertGreater(second["usage"]["input_tokens"], first["usage"]["input_tokens"])
         e = self.server.post("/v1/responses", {"input": "x", "previous_response_id": "resp_0"}, 400)
         self.assertEqual(e["error"]["code"], "previous_response_not_found")
+        e = self.server.post("/v1/responses", {"input": "x", "previous_response_id": 5}, 400)
+        self.assertEqual(e["error"]["param"], "previous_response_id")
         kept = self.server.post("/v1/responses", {"input": "[[story]]", "store": False})
         self.server.post("/v1/responses", {"input": "x", "previous_response_id": kept["id"]}, 400)
 
@@ -293,7 +295,10 @@ class Api(unittest.TestCase):
             self.assertLessEqual(set(re.findall(r"(\w+):'", rows)), shown)
         self.assertIn(b"luce_generated_tokens_total", self.server.call("GET", "/metrics")[2])
         self.assertEqual(self.server.call("GET", "/v1/models/other")[0], 404)
-        self.assertEqual(self.server.call("OPTIONS", "/v1/messages")[0], 204)
+        status, headers, _ = self.server.call("OPTIONS", "/v1/messages")
+        self.assertEqual(status, 204)
+        self.assertIn("Authorization", headers["Access-Control-Allow-Headers"])
+        self.assertIn("Retry-After", headers["Access-Control-Expose-Headers"])
         self.assertEqual(self.server.call("HEAD", "/health")[0], 200)
         ids = self.server.post("/tokenize", {"content": "h€"})["tokens"]
         self.assertEqual(self.server.post("/detokenize", {"tokens": ids})["content"], "h€")

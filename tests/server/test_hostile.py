@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 import unittest
+import warnings
 
 from harness import APIS, Server, in_parallel, pieces
 from test_transport import Base, raw_request, say
@@ -393,6 +394,18 @@ class Tls(Base):
         with contextlib.suppress(ssl.SSLWantReadError):
             self.server.tls.wrap_bio(got, sent).do_handshake()
         return sent.read()
+
+    def test_old_versions_are_refused(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            for version in (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_2):
+                context = ssl.create_default_context()
+                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+                context.set_ciphers("ALL:@SECLEVEL=0")
+                context.minimum_version = context.maximum_version = version
+                old = version != ssl.TLSVersion.TLSv1_2
+                with self.assertRaises(OSError) if old else contextlib.nullcontext():
+                    context.wrap_socket(self.connect()).close()
 
     def test_plain_http_and_garbage(self):
         rng = random.Random(3)
