@@ -3,28 +3,11 @@
  * Traffic: 4 bytes a column, once. The order of the sums follows from the columns alone. */
 #include "device/gpu/rows.cuh"
 
-struct pick {
-    float value;
-    int32_t index;              /* INT32_MAX: none */
-};
 struct likely_part {            /* of 4096 columns: best first */
-    pick best[LIKELY_PICKS];
-    float sum;                  /* of exp(scale * (x - best[0])) */
+    best top[LIKELY_PICKS];
+    float sum;                  /* of exp(scale * (x - top[0])) */
     int32_t pad;
 };
-
-__device__ inline pick larger(pick a, pick b)
-{
-    return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
-}
-__device__ inline pick largest_of_warp(pick mine)
-{
-#pragma unroll 1
-    for (int i = WARP / 2; i; i /= 2)
-        mine = larger(mine, pick{ __shfl_xor_sync(0xffffffffu, mine.value, i),
-                                 __shfl_xor_sync(0xffffffffu, mine.index, i) });
-    return mine;
-}
 
 enum { LIKELY_THREADS = 256, LIKELY_LOADS = 16, LIKELY_COLS = LIKELY_THREADS * LIKELY_LOADS,
        LIKELY_WARPS = LIKELY_THREADS / WARP };
@@ -39,7 +22,7 @@ uint64_t likely_scratch(int rows, int cols)
 
 __global__ void __launch_bounds__(LIKELY_THREADS) likely_kernel(likely_args a)
 {
-    __shared__ pick found[LIKELY_WARPS];
+    __shared__ best found[LIKELY_WARPS];
     __shared__ float sums[LIKELY_WARPS];
     launch_dependents();
     const int row = blockIdx.y, first = blockIdx.x * LIKELY_COLS + threadIdx.x;
@@ -55,28 +38,28 @@ __global__ void __launch_bounds__(LIKELY_THREADS) likely_kernel(likely_args a)
     }
 #pragma unroll 1
     for (int j = 0; j < a.k; j++) {
-        pick mine = { -INFINITY, INT32_MAX };
+        best mine = { -INFINITY, INT32_MAX };
 #pragma unroll
         for (int i = 0; i < LIKELY_LOADS; i++)
-            if (v[i] > mine.value) mine = pick{ v[i], first + i * LIKELY_THREADS };
-        mine = largest_of_warp(mine);
+            if (v[i] > mine.value) mine = best{ v[i], first + i * LIKELY_THREADS };
+        mine = best_of_warp(mine);
         if (threadIdx.x % WARP == 0) found[threadIdx.x / WARP] = mine;
         __syncthreads();
-        pick best = found[0];
+        best top = found[0];
 #pragma unroll 1
-        for (int i = 1; i < LIKELY_WARPS; i++) best = larger(best, found[i]);
-        if (threadIdx.x == 0) part->best[j] = best;
+        for (int i = 1; i < LIKELY_WARPS; i++) top = better(top, found[i]);
+        if (threadIdx.x == 0) part->top[j] = top;
         if (j == 0) {
             float sum = 0;
 #pragma unroll
             for (int i = 0; i < LIKELY_LOADS; i++)
-                if (v[i] > -INFINITY) sum += expf(a.scale * (v[i] - best.value));
+                if (v[i] > -INFINITY) sum += expf(a.scale * (v[i] - top.value));
             sum = warp_sum(sum);
             if (threadIdx.x % WARP == 0) sums[threadIdx.x / WARP] = sum;
         }
 #pragma unroll
         for (int i = 0; i < LIKELY_LOADS; i++)
-            if (first + i * LIKELY_THREADS == best.index) v[i] = -INFINITY;
+            if (first + i * LIKELY_THREADS == top.index) v[i] = -INFINITY;
         __syncthreads();
     }
     if (threadIdx.x) return;
@@ -95,29 +78,29 @@ __global__ void __launch_bounds__(WARP) join_kernel(likely_args a)
     const likely_part *part = (const likely_part *)a.scratch + (uint64_t)row * n;
     int32_t *ids = a.ids + (uint64_t)row * a.k;
     float *likely = a.likely + (uint64_t)row * a.k;
-    pick last = { INFINITY, -1 };
+    best last = { INFINITY, -1 };
     float most = 0, total = 0;
 #pragma unroll 1
     for (int j = 0; j < a.k; j++) {
-        pick mine = { -INFINITY, INT32_MAX };
+        best mine = { -INFINITY, INT32_MAX };
 #pragma unroll 1
         for (int b = lane; b < n; b += WARP)
 #pragma unroll 1
             for (int i = 0; i < a.k; i++) {
-                const pick at = part[b].best[i];
+                const best at = part[b].top[i];
                 const bool behind = at.value < last.value || (at.value == last.value && at.index > last.index);
                 if (!behind) continue;      /* the first one behind is the best of this part */
-                mine = larger(mine, at);
+                mine = better(mine, at);
                 break;
             }
-        last = largest_of_warp(mine);
+        last = best_of_warp(mine);
         const bool none = last.index == INT32_MAX;
         if (j == 0 && !none) {
             most = last.value;
 #pragma unroll 1
             for (int b = lane; b < n; b += WARP)
-                if (part[b].best[0].index != INT32_MAX)
-                    total += part[b].sum * expf(a.scale * (part[b].best[0].value - most));
+                if (part[b].top[0].index != INT32_MAX)
+                    total += part[b].sum * expf(a.scale * (part[b].top[0].value - most));
             total = logf(warp_sum(total));
         }
         if (lane) continue;

@@ -225,13 +225,15 @@ __device__ inline void group_sync(int id, int threads)
  *   a[0] rows g, k 2t, 2t+1;  a[1] rows g+8;  a[2] rows g, k 2t+8, 2t+9;  a[3] rows g+8, the same
  *   b[0] k 2t, 2t+1, column g;  b[1] k 2t+8, 2t+9
  *   d[0], d[1] row g, columns 2t, 2t+1;  d[2], d[3] row g+8 */
+#define MMA_16(type)                                                                                        \
+    asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, " \
+        "{%0,%1,%2,%3};"                                                                                    \
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                    \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
 __device__ inline void mma_f16(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
 #if HAS_MMA_16
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                 "{%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    MMA_16("f16");
 #elif defined(__CUDA_ARCH__)
     /* sm_75: two products of eight, in the same order of k. */
     asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
@@ -246,10 +248,7 @@ __device__ inline void mma_f16(float d[4], const uint32_t a[4], uint32_t b0, uin
 __device__ inline void mma_bf16(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
 #if HAS_MMA_16
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                 "{%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    MMA_16("bf16");
 #endif
 }
 /* Two numbers as bf16, the first in the low half. */

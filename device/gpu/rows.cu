@@ -352,24 +352,6 @@ void launch_mix(launch *l, const mix_args *a, int rows)
 }
 
 /* ---- ARGMAX: a block a row and 4096 columns, then a warp a row for the best of these ----------------------- */
-struct best {
-    float value;
-    int32_t index;              /* -1: NaN was met */
-};
-__device__ inline best better(best a, best b)
-{
-    if (a.index < 0 || b.index < 0) return best{ 0, -1 };
-    if (b.value > a.value || (b.value == a.value && b.index < a.index)) return b;
-    return a;
-}
-__device__ inline best best_of_warp(best mine)
-{
-#pragma unroll 1
-    for (int i = WARP / 2; i; i /= 2)
-        mine = better(mine, best{ __shfl_xor_sync(0xffffffffu, mine.value, i),
-                                 __shfl_xor_sync(0xffffffffu, mine.index, i) });
-    return mine;
-}
 enum { ARGMAX_THREADS = 256, ARGMAX_LOADS = 16, ARGMAX_COLS = ARGMAX_THREADS * ARGMAX_LOADS };
 static int argmax_blocks(int cols)
 {

@@ -111,6 +111,26 @@ __device__ inline int quotient(int a, int b)
     return (int)__fdividef((float)a + 0.5f, (float)b);
 }
 
+/* The larger of columns, ties: the lower one. */
+struct best {
+    float value;
+    int32_t index;              /* INT32_MAX: none; -1: NaN was met */
+};
+__device__ inline best better(best a, best b)
+{
+    if (a.index < 0 || b.index < 0) return best{ 0, -1 };
+    if (b.value > a.value || (b.value == a.value && b.index < a.index)) return b;
+    return a;
+}
+__device__ inline best best_of_warp(best mine)
+{
+#pragma unroll 1
+    for (int i = WARP / 2; i; i /= 2)
+        mine = better(mine, best{ __shfl_xor_sync(0xffffffffu, mine.value, i),
+                                 __shfl_xor_sync(0xffffffffu, mine.index, i) });
+    return mine;
+}
+
 template <class A> static void fill_launch(launch *l, void (*kernel)(A), dim3 grid, int block,
                                            size_t shared, const A &a)
 {

@@ -219,9 +219,9 @@ void products_prepare(void)
     (void)GPU(GetDevice)(&device);
     (void)GPU(DeviceGetAttribute)(&major, GPU(DevAttrComputeCapabilityMajor), device);
     (void)GPU(DeviceGetAttribute)(&shared_most, GPU(DevAttrMaxSharedMemoryPerBlockOptin), device);
-    warpgroups = major == 9 && code_of(wide_plain) == 90;
-    if (warpgroups) allow_shared(wide_kernel, WIDE_SHARED);
     const int code = code_of(wide_plain);
+    warpgroups = major == 9 && code == 90;
+    if (warpgroups) allow_shared(wide_kernel, WIDE_SHARED);
     bf16 = !code || code >= 80;
     small = code ? code < 90 || code >= 120 : shared_most < BIG_SHARED;
 }
