@@ -41,6 +41,7 @@ struct connection {
     _Atomic enum connection_state state;
     pthread_mutex_t lock;           /* guards who suspends or resumes */
     bool suspended, woken;
+    bool asked;                     /* whether the client is still there: the interim reply is out */
     atomic_bool left;               /* nobody reads */
     atomic_bool half_closed;        /* nothing more will come from the client; it may still read */
     uint64_t started_ns;            /* of the request */

@@ -20,7 +20,29 @@ void watch_remove(struct connection *c)
     epoll_ctl(c->http->watch_fd, EPOLL_CTL_DEL, c->fd, NULL);
 }
 
-/* The lock of the list is held, so that c stays. */
+/* Asks a client that will say nothing more whether it is still there: one that is gone answers with a reset. False
+ * when it cannot even be asked. While the library may write, nothing is asked: look_at does it later. */
+static bool ask_client(struct connection *c)
+{
+    static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    ssize_t n = sizeof interim - 1;
+    pthread_mutex_lock(&c->lock);           /* the library does not write while the connection is suspended */
+    bool now = c->suspended && !c->asked;
+    bool sent = !now || send(c->fd, interim, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL) == n;
+    c->asked |= now;
+    pthread_mutex_unlock(&c->lock);
+    return sent;
+}
+
+/* The list's lock is held, so that c stays. Its client is gone. */
+static void has_left(struct connection *c)
+{
+    atomic_store(&c->left, true);
+    if (c->state != QUEUED && c->exchange.source) c->exchange.source->left(c->exchange.context);
+    http_wake(c);
+}
+
+/* The list's lock is held, so that c stays. */
 static void look_at(struct http *h, struct connection *c, uint64_t now)
 {
     const struct http_params *p = &h->params;
@@ -28,17 +50,7 @@ static void look_at(struct http *h, struct connection *c, uint64_t now)
     if (c->state == REPLYING && c->exchange.source && !c->exchange.later &&
         connection_silent_ms(c, now) >= p->keep_alive_ms)
         http_wake(c);
-}
-
-/* Asks a client that will say nothing more whether it is still there. */
-static bool ask_client(struct connection *c)
-{
-    static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
-    ssize_t n = sizeof interim - 1;
-    pthread_mutex_lock(&c->lock);           /* the library does not write while the connection is suspended */
-    bool asked = !c->suspended || send(c->fd, interim, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL) == n;
-    pthread_mutex_unlock(&c->lock);
-    return asked;
+    if (c->interim && c->state != REPLYING && atomic_load(&c->half_closed) && !ask_client(c)) has_left(c);
 }
 
 static void on_hangup(struct http *h, struct connection *gone, uint32_t events)
@@ -51,12 +63,11 @@ static void on_hangup(struct http *h, struct connection *gone, uint32_t events)
         atomic_store(&c->half_closed, true);
         if (!left && !streams) left = c->interim ? !ask_client(c) : known;
         if (left) {
-            atomic_store(&c->left, true);
-            if (known) c->exchange.source->left(c->exchange.context);
+            has_left(c);
         } else if (streams) {
             c->last_ns = 0;
+            http_wake(c);
         }
-        if (left || streams) http_wake(c);
         break;
     }
     pthread_mutex_unlock(&h->lock);
