@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_DEPTH = 32, MOST_DIGITS = 400 };
+enum { USUAL_DIGITS = 400 };
 
 void json_read(struct json_in *in, struct str text)
 {
@@ -35,22 +35,23 @@ enum json_kind json_next_kind(struct json_in *in)
 {
     int c = peek(in);
     switch (c) {
-    case '{': return JSON_OBJECT;
-    case '[': return JSON_ARRAY;
-    case '"': return JSON_TEXT;
-    case 't': return JSON_TRUE;
-    case 'f': return JSON_FALSE;
-    case 'n': return JSON_NULL;
-    default: return c == '-' || (c >= '0' && c <= '9') ? JSON_NUMBER : JSON_NONE;
+    case '{': return SEEN_OBJECT;
+    case '[': return SEEN_ARRAY;
+    case '"': return SEEN_TEXT;
+    case 't': return SEEN_TRUE;
+    case 'f': return SEEN_FALSE;
+    case 'n': return SEEN_NULL;
+    default: return c == '-' || (c >= '0' && c <= '9') ? SEEN_NUMBER : SEEN_NONE;
     }
 }
 
 bool json_enter(struct json_in *in, enum json_kind kind)
 {
-    if (json_next_kind(in) != kind || in->depth == MOST_DEPTH) return bad(in);
+    if (json_next_kind(in) != kind || in->depth == JSON_IN_DEPTH) return bad(in);
     in->at++;
-    uint64_t bit = UINT64_C(1) << in->depth++;
-    in->arrays = kind == JSON_ARRAY ? in->arrays | bit : in->arrays & ~bit;
+    uint64_t bit = UINT64_C(1) << in->depth % 64, *word = &in->arrays[in->depth / 64];
+    *word = kind == SEEN_ARRAY ? *word | bit : *word & ~bit;
+    in->depth++;
     return true;
 }
 
@@ -58,7 +59,7 @@ bool json_more(struct json_in *in, bool *first)
 {
     int c = peek(in);
     if (in->depth == 0) return bad(in);
-    int close = in->arrays >> (in->depth - 1) & 1 ? ']' : '}';
+    int close = in->arrays[(in->depth - 1) / 64] >> (in->depth - 1) % 64 & 1 ? ']' : '}';
     if (c == close) {
         in->at++;
         in->depth--;
@@ -122,10 +123,14 @@ bool json_read_text(struct json_in *in, struct buf *text)
     buf_clear(text);
     if (!take(in, '"')) return false;
     while (in->at < in->end && *in->at != '"') {
-        unsigned char c = (unsigned char)*in->at++;
-        if (c < 0x20) return bad(in);
-        if (c != '\\') buf_add_char(text, (char)c);
-        else if (!read_escape(in, text)) return false;
+        const char *from = in->at;
+        while (in->at < in->end && *in->at != '"' && *in->at != '\\' && (unsigned char)*in->at >= 0x20) in->at++;
+        if (in->at > from) {
+            buf_add(text, from, (size_t)(in->at - from));
+            continue;
+        }
+        if (*in->at++ != '\\') return bad(in);
+        if (!read_escape(in, text)) return false;
     }
     return take(in, '"');
 }
@@ -161,22 +166,37 @@ static size_t number_length(struct json_in *in, bool *whole)
     return (size_t)(p - in->at);
 }
 
-bool json_read_number(struct json_in *in, struct json_number *n)
+/* Its value; as a whole one, too, where 64 bits hold it. */
+static void evaluate(struct json_number *n, const char *text)
 {
-    char text[MOST_DIGITS + 1];
-    *n = (struct json_number){ 0 };
-    if (json_next_kind(in) != JSON_NUMBER) return bad(in);
-    size_t len = number_length(in, &n->whole);
-    if (len == 0 || len > MOST_DIGITS) return bad(in);
-    memcpy(text, in->at, len);
-    text[len] = '\0';
-    in->at += len;
     n->d = strtod(text, NULL);
-    if (!n->whole) return true;
+    if (!n->whole) return;
     errno = 0;
     n->i = strtoll(text, NULL, 10);
     n->whole = errno == 0;
-    return true;
+}
+
+bool json_read_number(struct json_in *in, struct json_number *n)
+{
+    char text[USUAL_DIGITS + 1];
+    *n = (struct json_number){ 0 };
+    if (json_next_kind(in) != SEEN_NUMBER) return bad(in);
+    size_t len = number_length(in, &n->whole);
+    if (len == 0) return bad(in);
+    n->digits = (struct str){ in->at, len };
+    in->at += len;
+    if (len <= USUAL_DIGITS) {
+        memcpy(text, n->digits.at, len);
+        text[len] = '\0';
+        evaluate(n, text);
+        return true;
+    }
+    struct buf more = { 0 };
+    buf_add(&more, n->digits.at, len);
+    evaluate(n, buf_text(&more));
+    bool good = !more.failed;
+    buf_drop(&more);
+    return good || bad(in);
 }
 
 static bool skip_word(struct json_in *in, const char *word)
@@ -194,23 +214,23 @@ bool json_skip(struct json_in *in)
     struct buf text = { 0 };
     bool first = true, good = true;
     switch (kind) {
-    case JSON_OBJECT: case JSON_ARRAY:
+    case SEEN_OBJECT: case SEEN_ARRAY:
         if (!json_enter(in, kind)) return false;
         while (good && json_more(in, &first)) {
-            if (kind == JSON_OBJECT) good = json_read_name(in, &text);
+            if (kind == SEEN_OBJECT) good = json_read_name(in, &text);
             buf_drop(&text);
             good = good && json_skip(in);
         }
         return !in->bad;
-    case JSON_TEXT:
+    case SEEN_TEXT:
         good = json_read_text(in, &text);
         buf_drop(&text);
         return good;
-    case JSON_NUMBER: return json_read_number(in, &n);
-    case JSON_TRUE:   return skip_word(in, "true");
-    case JSON_FALSE:  return skip_word(in, "false");
-    case JSON_NULL:   return skip_word(in, "null");
-    case JSON_NONE:   break;
+    case SEEN_NUMBER: return json_read_number(in, &n);
+    case SEEN_TRUE:   return skip_word(in, "true");
+    case SEEN_FALSE:  return skip_word(in, "false");
+    case SEEN_NULL:   return skip_word(in, "null");
+    case SEEN_NONE:   break;
     }
     return bad(in);
 }

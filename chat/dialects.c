@@ -3,21 +3,16 @@
 #define _GNU_SOURCE             /* memmem */
 #include "base/mem.h"
 #include "chat/reply_private.h"
+#include "chat/tree.h"
 
 #define BAR "\xef\xbd\x9c"      /* U+FF5C, the full-width bar of DeepSeek */
 
 /* ---- printing ------------------------------------------------------------------------------------ */
 
-static int take_bytes(const char *bytes, size_t len, void *out)
-{
-    buf_add(out, bytes, len);
-    return ((struct buf *)out)->failed ? -1 : 0;
-}
-
 /* With ", " and ": ", as models are trained. */
 static void add_json(struct buf *out, const json_t *v)
 {
-    if (json_dump_callback(v, take_bytes, out, JSON_ENCODE_ANY)) out->failed = true;
+    tree_print(out, v, TREE_SPACED);
 }
 
 static void add_name(struct buf *out, const char *name)
@@ -73,7 +68,7 @@ static void print_mistral_named(const struct dialect *d, struct buf *out, const 
 
 static void print_value(struct buf *out, const json_t *v)
 {
-    if (json_is_string(v)) buf_add(out, json_string_value(v), json_string_length(v));
+    if (tree_is_text(v)) buf_add(out, json_string_value(v), json_string_length(v));
     else add_json(out, v);
 }
 
@@ -133,13 +128,13 @@ static void print_dsml(const struct dialect *d, struct buf *out, const char *nam
         static const char close[] = "</" BAR "DSML" BAR "parameter>";
         struct buf text = { 0 };
         print_value(&text, value);
-        buf_printf(out, "<" BAR "DSML" BAR "parameter name=\"%s\" string=\"%s\">", key, json_is_string(value)
+        buf_printf(out, "<" BAR "DSML" BAR "parameter name=\"%s\" string=\"%s\">", key, tree_is_text(value)
                    ? "true" : "false");
         const char *p = buf_text(&text), *end = p + text.len, *hit;
         for (; (hit = memmem(p, (size_t)(end - p), close,
                              strlen(close))); p = hit + 1) {   /* only its '<' is escaped */
             buf_add(out, p, (size_t)(hit - p));
-            buf_add_text(out, json_is_string(value) ? "&lt;" : "\\u003c");
+            buf_add_text(out, tree_is_text(value) ? "&lt;" : "\\u003c");
         }
         buf_add(out, p, (size_t)(end - p));
         buf_printf(out, "%s\n", close);
@@ -154,7 +149,7 @@ static void gemma_value(struct buf *out, const json_t *v)
 {
     const char *key;
     const json_t *value;
-    if (json_is_string(v)) {
+    if (tree_is_text(v)) {
         buf_add_text(out, "<|\"|>");
         print_value(out, v);
         buf_add_text(out, "<|\"|>");
@@ -293,9 +288,9 @@ luce_status dialect_print(const struct dialect *d, const json_t *calls, struct b
         const json_t *args = json_object_get(f ? f : call, "arguments");
         const char *name = json_string_value(json_object_get(f ? f : call, "name"));
         if (!name) return fail(err, LUCE_E_ARG, "tool call %zu has no name", i);
-        json_t *parsed = json_is_string(args) ? json_loadb(json_string_value(args), json_string_length(args),
-                                                           JSON_ALLOW_NUL, NULL) : NULL;
-        json_t *raw = !json_is_object(args) && !json_is_object(parsed) ? json_object() : NULL;
+        json_t *parsed = json_is_string(args) ? tree_read_object((struct str){ json_string_value(args),
+                                                                               json_string_length(args) }) : NULL;
+        json_t *raw = !json_is_object(args) && !parsed ? json_object() : NULL;
         if (raw && args && !json_is_null(args)) json_object_set(raw, "_raw", (json_t *)(uintptr_t)args);
         d->print(d, out, name, raw ? raw : parsed ? parsed : args, i, n);
         json_decref(parsed);

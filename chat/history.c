@@ -6,11 +6,12 @@
 
 #include "base/buf.h"
 #include "base/hash.h"
+#include "chat/tree.h"
 
 static const char *text_of(const json_t *object, const char *key)
 {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
+    const json_t *v = json_object_get(object, key);
+    return tree_is_text(v) ? json_string_value(v) : "";
 }
 
 static bool has_role(const json_t *message, const char *role)
@@ -28,7 +29,7 @@ static json_t *string_of(const struct buf *b)
 static bool is_text_part(const json_t *part)
 {
     const char *type = text_of(part, "type");
-    return json_is_string(part) || !strcmp(type, "text") || !strcmp(type, "input_text") || !strcmp(type, "output_text");
+    return tree_is_text(part) || !strcmp(type, "text") || !strcmp(type, "input_text") || !strcmp(type, "output_text");
 }
 
 /* The text parts joined; parts of other kinds only if they may stay: then a list of clean parts. */
@@ -44,13 +45,13 @@ static luce_status clean_content(json_t **out, const json_t *content, const stru
     json_t *parts = other ? json_array() : NULL;
     for (size_t i = 0; i < json_array_size(content); i++) {
         json_t *part = json_array_get(content, i);
-        json_t *words = json_is_string(part) ? part : json_object_get(part, "text");
-        if (!other) buf_add(&text, json_string_value(words), json_string_length(words));
-        else if (is_text_part(part)) json_array_append_new(parts, json_pack("{s:s,s:O?}", "type", "text", "text",
+        json_t *words = tree_is_text(part) ? part : json_object_get(part, "text");
+        if (!other && tree_is_text(words)) buf_add(&text, json_string_value(words), json_string_length(words));
+        if (other && is_text_part(part)) json_array_append_new(parts, json_pack("{s:s,s:O?}", "type", "text", "text",
                 words));
-        else json_array_append(parts, part);
+        else if (other) json_array_append(parts, part);
     }
-    *out = other ? parts : json_is_string(content) ? json_incref((json_t *)(uintptr_t)content) : string_of(&text);
+    *out = other ? parts : tree_is_text(content) ? json_incref((json_t *)(uintptr_t)content) : string_of(&text);
     buf_drop(&text);
     return *out ? LUCE_OK : fail(err, LUCE_E_NOMEM, "out of memory for a conversation");
 }
@@ -75,10 +76,9 @@ static json_t *clean_arguments(const json_t *arguments)
 {
     if (!arguments || json_is_null(arguments)) return json_object();
     json_t *parsed = json_is_string(arguments)
-                         ? json_loadb(json_string_value(arguments), json_string_length(arguments), JSON_ALLOW_NUL, NULL)
+                         ? tree_read_object((struct str){ json_string_value(arguments), json_string_length(arguments) })
                          : NULL;
-    if (json_is_object(parsed)) return parsed;
-    json_decref(parsed);
+    if (parsed) return parsed;
     if (json_is_string(arguments) && json_string_length(arguments) == 0) return json_object();
     return json_incref((json_t *)(uintptr_t)arguments);
 }
@@ -91,7 +91,7 @@ static json_t *clean_call(const json_t *call, const struct history_form *form)
     json_t *kept = id && form->short_ids ? short_id(id) : json_incref(id);
     json_t *name = json_object_get(function, "name");
     json_t *out = json_pack("{s:o*,s:s,s:{s:s,s:o}}", "id", kept, "type", "function", "function", "name",
-                            json_is_string(name) ? json_string_value(name) : "", "arguments",
+                            tree_is_text(name) ? json_string_value(name) : "", "arguments",
                             clean_arguments(json_object_get(function, "arguments")));
     return out;
 }
@@ -124,8 +124,8 @@ static json_t *name_of_call(const json_t *messages, size_t before, const json_t 
 static bool set_reasoning(json_t *out, const json_t *message)
 {
     json_t *reasoning = json_object_get(message, "reasoning_content");
-    if (!json_is_string(reasoning)) reasoning = json_object_get(message, "reasoning");
-    if (!json_is_string(reasoning)) {
+    if (!tree_is_text(reasoning)) reasoning = json_object_get(message, "reasoning");
+    if (!tree_is_text(reasoning)) {
         json_object_del(out, "reasoning_content");
         json_object_del(out, "reasoning");
         return true;
@@ -152,8 +152,8 @@ static luce_status clean_message(json_t **out, const json_t *messages, size_t i,
     else json_object_del(m, "tool_calls");
     if (has_role(m, "tool")) {
         json_t *name = name_of_call(messages, i, id);
-        if (!json_object_get(m, "name") && json_is_string(name)) good &= !json_object_set(m, "name", name);
-        if (json_is_string(id) && form->short_ids) good &= !json_object_set_new(m, "tool_call_id", short_id(id));
+        if (!json_object_get(m, "name") && tree_is_text(name)) good &= !json_object_set(m, "name", name);
+        if (tree_is_text(id) && form->short_ids) good &= !json_object_set_new(m, "tool_call_id", short_id(id));
     }
     return good ? LUCE_OK : fail(err, LUCE_E_NOMEM, "out of memory for a conversation");
 }
@@ -304,12 +304,9 @@ static bool calls_to_text(json_t *m)
     for (size_t i = 0; i < json_array_size(calls); i++) {
         json_t *function = json_object_get(json_array_get(calls, i), "function"), *args = json_object_get(function,
                 "arguments");
-        size_t n = json_is_string(args) ? json_string_length(args) : json_dumpb(args, NULL, 0, JSON_ENCODE_ANY);
         buf_printf(&text, "%s%s(", i ? "\n" : "", text_of(function, "name"));
-        char *at = buf_reserve(&text, n);
-        if (at && json_is_string(args)) memcpy(at, json_string_value(args), n);
-        else if (at) n = json_dumpb(args, at, n, JSON_ENCODE_ANY);
-        if (at) text.len += n;
+        if (tree_is_text(args)) buf_add(&text, json_string_value(args), json_string_length(args));
+        else tree_print(&text, args, TREE_SPACED);
         buf_add_char(&text, ')');
     }
     json_t *words = json_pack("{s:o}", "content", string_of(&text));

@@ -1,7 +1,9 @@
 /* chat/values.c - see values.h. */
 #include "chat/values.h"
 
+#include "base/json_read.h"
 #include "base/mem.h"
+#include "chat/tree.h"
 
 static void *counted_alloc(size_t bytes)
 {
@@ -21,7 +23,8 @@ static luce_status convert(struct jheap *h, const json_t *json, bool plain, int 
         return fail(err, LUCE_E_ARG, "objects and arrays are nested more than %d deep", VALUE_DEPTH_MAX);
     switch (json ? json_typeof(json) : JSON_NULL) {
     case JSON_STRING:
-        *out = jinja_text(h, (struct str){ json_string_value(json), json_string_length(json) }, plain);
+        if (tree_digits(json)) *out = jinja_big(h, str_of(tree_digits(json)));
+        else *out = jinja_text(h, (struct str){ json_string_value(json), json_string_length(json) }, plain);
         break;
     case JSON_INTEGER: *out = jinja_int(json_integer_value(json)); break;
     case JSON_REAL: *out = jinja_float(json_real_value(json)); break;
@@ -61,10 +64,11 @@ luce_status value_of_json(struct jheap *h, const json_t *json, bool plain, struc
 
 luce_status value_from_text(struct jheap *h, struct str text, struct jval *out, luce_error *err)
 {
-    json_error_t why;
+    struct tree_error why;
     *out = (struct jval){ 0 };
-    json_t *json = json_loadb(text.at, text.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
-    if (!json) return fail(err, LUCE_E_ARG, "not JSON at byte %d: %s", why.position, why.text);
+    json_t *json = tree_read(text, JSON_IN_DEPTH, &why);
+    if (!json && why.no_memory) return fail(err, LUCE_E_NOMEM, "out of memory for the conversation");
+    if (!json) return fail(err, LUCE_E_ARG, "not JSON at byte %zu: %s", why.at, why.text);
     luce_status st = value_of_json(h, json, true, out, err);
     json_decref(json);
     return st;

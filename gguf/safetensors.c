@@ -99,14 +99,14 @@ static bool add_texts(struct flatten *f, const char *key)
 static bool add_array(struct flatten *f, const char *key)
 {
     struct json_in look = f->in;
-    if (!json_enter(&look, JSON_ARRAY)) return json_skip(&f->in);
+    if (!json_enter(&look, SEEN_ARRAY)) return json_skip(&f->in);
     enum json_kind kind = json_next_kind(&look);
     struct json_in elements = look;
-    bool first = true, alike = kind == JSON_NUMBER || kind == JSON_TEXT;
+    bool first = true, alike = kind == SEEN_NUMBER || kind == SEEN_TEXT;
     while (alike && json_more(&elements, &first)) alike = json_next_kind(&elements) == kind && json_skip(&elements);
     if (!alike) return json_skip(&f->in);
     f->in = look;
-    return kind == JSON_NUMBER ? add_numbers(f, key) : add_texts(f, key);
+    return kind == SEEN_NUMBER ? add_numbers(f, key) : add_texts(f, key);
 }
 
 static bool add_text(struct flatten *f, const char *key)
@@ -127,15 +127,15 @@ static bool add_value(struct flatten *f, const char *path)
     uint64_t old;
     if (!*path || strlen(key) > MOST_KEY || map_find(&f->w.names[0], str_of(key), &old)) key = NULL;
     switch (json_next_kind(&f->in)) {
-    case JSON_OBJECT: return add_object(f, path);
-    case JSON_ARRAY:  return add_array(f, key);
-    case JSON_TEXT:   return add_text(f, key);
-    case JSON_NUMBER:
+    case SEEN_OBJECT: return add_object(f, path);
+    case SEEN_ARRAY:  return add_array(f, key);
+    case SEEN_TEXT:   return add_text(f, key);
+    case SEEN_NUMBER:
         if (!json_read_number(&f->in, &n)) return false;
         if (key) add_number(f, key, &n);
         return true;
-    case JSON_TRUE: case JSON_FALSE:
-        if (key) gguf_add_bool(&f->w, key, json_next_kind(&f->in) == JSON_TRUE);
+    case SEEN_TRUE: case SEEN_FALSE:
+        if (key) gguf_add_bool(&f->w, key, json_next_kind(&f->in) == SEEN_TRUE);
         return json_skip(&f->in);
     default: return json_skip(&f->in);
     }
@@ -144,7 +144,7 @@ static bool add_value(struct flatten *f, const char *path)
 static bool add_object(struct flatten *f, const char *prefix)
 {
     struct buf name = { 0 }, path = { 0 };
-    bool first = true, good = json_enter(&f->in, JSON_OBJECT);
+    bool first = true, good = json_enter(&f->in, SEEN_OBJECT);
     while (good && json_more(&f->in, &first)) {
         good = json_read_name(&f->in, &name);
         buf_clear(&path);
@@ -204,7 +204,7 @@ static int read_numbers(struct json_in *in, int64_t *out, int most)
 {
     bool first = true;
     int n = 0;
-    if (!json_enter(in, JSON_ARRAY)) return 0;
+    if (!json_enter(in, SEEN_ARRAY)) return 0;
     while (json_more(in, &first)) {
         struct json_number number;
         if (!json_read_number(in, &number) || !number.whole || number.i < 0 || n == most) {
@@ -219,7 +219,7 @@ static int read_numbers(struct json_in *in, int64_t *out, int most)
 static bool read_entry(struct json_in *in, struct entry *e)
 {
     struct buf name = { 0 };
-    bool first = true, good = json_enter(in, JSON_OBJECT);
+    bool first = true, good = json_enter(in, SEEN_OBJECT);
     *e = (struct entry){ .n_dims = -1 };
     while (good && json_more(in, &first)) {
         good = json_read_name(in, &name) && !name.failed;
@@ -333,7 +333,7 @@ static luce_status parse_entries(struct gguf *g, const struct part *p, struct js
     bool first = true;
     uint64_t sum = 0;
     luce_status st = LUCE_OK;
-    json_enter(in, JSON_OBJECT);
+    json_enter(in, SEEN_OBJECT);
     while (!st && json_more(in, &first)) {
         struct entry e;
         struct gguf_tensor t;
@@ -419,14 +419,14 @@ static luce_status add_index(struct gguf *g, struct str folder, const char *path
     bool outer = true;
     luce_status st = file_read(&text, path, MOST_INDEX, err);
     json_read(&in, (struct str){ buf_text(&text), text.len });
-    if (!st) json_enter(&in, JSON_OBJECT);
+    if (!st) json_enter(&in, SEEN_OBJECT);
     while (!st && json_more(&in, &outer) && json_read_name(&in, &name)) {
         bool first = true;
         if (strcmp(buf_text(&name), "weight_map")) {
             json_skip(&in);
             continue;
         }
-        json_enter(&in, JSON_OBJECT);
+        json_enter(&in, SEEN_OBJECT);
         while (!st && json_more(&in, &first) && json_read_name(&in, &name) && json_read_text(&in, &name))
             st = name.failed ? no_memory(path, err) : add_named(g, folder, buf_text(&name), names, err);
     }

@@ -263,7 +263,7 @@ bool tokenize_post(struct server *s, struct exchange *x, struct refusal *why)
     const json_t *content = json_object_get(a.body, "content");
     bool good = a.body && field_bool(a.body, "add_special", &bos, why) && field_bool(a.body, "parse_special", &special,
         why);
-    if (good && !json_is_string(content)) good = refuse(why, 400, NULL, "content", "content: expected a string");
+    if (good && !tree_is_text(content)) good = refuse(why, 400, NULL, "content", "content: expected a string");
     if (good) {
         luce_text text = { .at = json_string_value(content), .bytes = json_string_length(content),
                            .flags = (bos ? LUCE_BOS : 0u) | (special ? LUCE_SPECIAL : 0u) };

@@ -10,7 +10,7 @@ static bool take_system(struct ask *a, const json_t *system, struct refusal *why
     size_t i;
     json_t *block;
     bool good = true;
-    if (json_is_string(system)) good = content_text(system, &text, why);
+    if (tree_is_text(system)) good = content_text(system, &text, why);
     json_array_foreach(system, i, block) {
         struct buf one = { 0 };
         const json_t *t = json_object_get(block, "text");
@@ -20,7 +20,7 @@ static bool take_system(struct ask *a, const json_t *system, struct refusal *why
         buf_add(&text, buf_text(&one), one.len);
         buf_drop(&one);
     }
-    if (json_is_string(system)) drop_billing_lines(&text);
+    if (tree_is_text(system)) drop_billing_lines(&text);
     if (good && text.len) good = add_message(a->messages, "system", str_in(&text));
     buf_drop(&text);
     return good;
@@ -29,9 +29,7 @@ static bool take_system(struct ask *a, const json_t *system, struct refusal *why
 static void add_call(json_t *calls, const json_t *block)
 {
     json_t *input = json_object_get(block, "input");
-    char *text = json_is_string(input) ? NULL : json_dumps(input, JSON_COMPACT);
-    json_t *arguments = json_is_string(input) ? json_incref(input) : json_string(text ? text : "{}");
-    mem_free(text);
+    json_t *arguments = tree_is_text(input) ? json_incref(input) : input ? tree_text(input) : json_string("{}");
     json_t *function = json_object(), *call = json_object();
     json_object_set(function, "name", json_object_get(block, "name"));
     json_object_set_new(function, "arguments", arguments);
@@ -48,7 +46,7 @@ static bool add_result(struct ask *a, const json_t *block, struct refusal *why)
                 add_message(a->messages, "tool", str_in(&text));
     json_t *last = json_array_get(a->messages, json_array_size(a->messages) - 1);
     json_t *id = json_object_get(block, "tool_use_id");
-    if (good && json_is_string(id)) json_object_set(last, "tool_call_id", id);
+    if (good && tree_is_text(id)) json_object_set(last, "tool_call_id", id);
     buf_drop(&text);
     return good;
 }
@@ -156,14 +154,15 @@ static void put_head(struct json *j, const struct job *job)
 /* A call's arguments as an object. */
 static void put_input(struct json *j, const struct item *i)
 {
-    json_t *tree = json_loadb(buf_text(&i->text), i->text.len, 0, NULL);
-    if (!json_is_object(tree)) {
-        json_t *raw = json_object();
-        if (i->text.len) json_object_set_new(raw, "_raw", json_stringn(i->text.data, i->text.len));
-        json_decref(tree);
-        tree = raw;
+    json_t *tree = tree_read_object(str_in(&i->text));
+    if (tree) {
+        put_tree(j, "input", tree);
+    } else {
+        json_key(j, "input");
+        json_open_object(j);
+        if (i->text.len) put_str(j, "_raw", str_in(&i->text));
+        json_close(j);
     }
-    put_tree(j, "input", tree);
     json_decref(tree);
 }
 

@@ -1,6 +1,7 @@
 /* server/ask.c - see ask.h. */
 #include "server/ask.h"
 
+#include <errno.h>
 #include <float.h>
 #include <math.h>
 #include <stdarg.h>
@@ -30,37 +31,20 @@ bool refuse_status(struct refusal *r, luce_status status, const char *text)
     return refuse(r, http, code, NULL, "%s", text);
 }
 
-/* Depth of the nesting, without recursion; what is in strings does not count. */
-static int nesting(struct str text)
-{
-    int depth = 0, most = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < text.len; i++) {
-        char c = text.at[i];
-        if (in_string && c == '\\') i++;
-        else if (c == '"') in_string = !in_string;
-        else if (!in_string && (c == '{' || c == '[')) depth++;
-        else if (!in_string && (c == '}' || c == ']')) depth--;
-        if (depth > most) most = depth;
-    }
-    return most;
-}
-
 json_t *ask_read_body(struct str body, struct refusal *why)
 {
-    json_error_t e;
-    if (nesting(body) > JSON_NESTING) {
-        refuse(why, 400, NULL, NULL, "JSON parse error: nesting deeper than %d", JSON_NESTING);
-        return NULL;
-    }
-    json_t *json = json_loadb(body.at, body.len, JSON_ALLOW_NUL, &e);
-    if (!json) {
-        refuse(why, 400, NULL, NULL, "JSON parse error: %s (line %d, column %d)", e.text, e.line, e.column);
-        return NULL;
-    }
+    struct tree_error e;
+    json_t *json = tree_read(body, JSON_NESTING, &e);
+    int line = 1;
+    size_t column = 1;
     if (json_is_object(json)) return json;
+    for (size_t i = 0; i < e.at && i < body.len; i++, column++)
+        if (body.at[i] == '\n') line++, column = 0;
+    if (json) refuse(why, 400, NULL, NULL, "JSON parse error: the body must be an object");
+    else if (e.no_memory) refuse(why, 503, NULL, NULL, "out of memory for the body");
+    else if (e.too_deep) refuse(why, 400, NULL, NULL, "JSON parse error: nesting deeper than %d", JSON_NESTING);
+    else refuse(why, 400, NULL, NULL, "JSON parse error: %s (line %d, column %zu)", e.text, line, column);
     json_decref(json);
-    refuse(why, 400, NULL, NULL, "JSON parse error: the body must be an object");
     return NULL;
 }
 
@@ -68,7 +52,7 @@ static const char *kind_of(const json_t *v)
 {
     static const char *const names[] = { "an object", "an array", "a string", "an integer", "a number", "a boolean",
                                          "a boolean", "null" };
-    return v ? names[json_typeof(v)] : "nothing";
+    return tree_digits(v) ? "a number" : v ? names[json_typeof(v)] : "nothing";
 }
 
 bool field_bool(const json_t *object, const char *key, bool *out, struct refusal *why)
@@ -80,14 +64,25 @@ bool field_bool(const json_t *object, const char *key, bool *out, struct refusal
     return true;
 }
 
+/* A number for people: whole ones with all their digits. */
+static const char *shown(char out[40], double x)
+{
+    snprintf(out, 40, x == floor(x) && fabs(x) < 1e19 ? "%.0f" : "%.10g", x);
+    return out;
+}
+
 bool field_number(const json_t *object, const char *key, double low, double high, double *out, struct refusal *why)
 {
     const json_t *v = json_object_get(object, key);
+    const char *digits = tree_digits(v);
+    char text[3][40];
     if (!v || json_is_null(v)) return true;
-    if (!json_is_number(v)) return refuse(why, 400, NULL, key, "%s: expected a number, found %s", key, kind_of(v));
-    double x = json_number_value(v);
+    if (!json_is_number(v) && !digits)
+        return refuse(why, 400, NULL, key, "%s: expected a number, found %s", key, kind_of(v));
+    double x = digits ? strtod(digits, NULL) : json_number_value(v);
     if (!(x >= low && x <= high))
-        return refuse(why, 400, NULL, key, "%s is %.10g; expected %.10g to %.10g", key, x, low, high);
+        return refuse(why, 400, NULL, key, "%s is %.60s; expected %s to %s", key, digits ? digits : shown(text[0], x),
+                      shown(text[1], low), shown(text[2], high));
     *out = x;
     return true;
 }
@@ -95,32 +90,51 @@ bool field_number(const json_t *object, const char *key, double low, double high
 bool field_int(const json_t *object, const char *key, int64_t low, int64_t high, int64_t *out, struct refusal *why)
 {
     double x = (double)*out;
+    char text[40];
     const json_t *v = json_object_get(object, key);
     if (!field_number(object, key, (double)low, (double)high, &x, why)) return false;
-    if (x != floor(x)) return refuse(why, 400, NULL, key, "%s is %g; expected a whole number", key, x);
+    if (x != floor(x))
+        return refuse(why, 400, NULL, key, "%s is %s; expected a whole number", key, shown(text, x));
     if (json_is_integer(v)) *out = json_integer_value(v);
-    else if (json_is_real(v)) *out = (int64_t)x;
+    else if (v && !json_is_null(v)) *out = x < 0x1p63 ? (int64_t)x : INT64_MAX;
+    return true;
+}
+
+/* Any 64 bits, with or without sign. */
+static bool field_seed(const json_t *object, uint64_t *out, struct refusal *why)
+{
+    const json_t *v = json_object_get(object, "seed");
+    const char *digits = tree_digits(v);
+    char *end = NULL;
+    int64_t seed = 0;
+    errno = 0;
+    if (digits && *digits != '-') *out = strtoull(digits, &end, 10);
+    if (end && !*end && !errno) return true;
+    if (digits) return refuse(why, 400, NULL, "seed", "seed is %.60s; expected a whole number of 64 bits", digits);
+    if (!field_int(object, "seed", INT64_MIN, INT64_MAX, &seed, why)) return false;
+    *out = (uint64_t)seed;
     return true;
 }
 
 const char *field_text(const json_t *object, const char *key)
 {
-    return json_string_value(json_object_get(object, key));
+    const json_t *v = json_object_get(object, key);
+    return tree_is_text(v) ? json_string_value(v) : NULL;
 }
 
 bool content_text(const json_t *content, struct buf *out, struct refusal *why)
 {
     size_t i;
     json_t *part;
-    if (json_is_string(content)) buf_add(out, json_string_value(content), json_string_length(content));
+    if (tree_is_text(content)) buf_add(out, json_string_value(content), json_string_length(content));
     json_array_foreach(content, i, part) {
         const char *type = field_text(part, "type");
         const json_t *text = json_object_get(part, "text");
-        if (json_is_string(part)) text = part;
+        if (tree_is_text(part)) text = part;
         else if (type && (strstr(type, "image") || strstr(type, "audio") || strstr(type, "video")))
             return refuse(why, 400, NULL, "content", "%s: this server has no %s input", type,
                           strstr(type, "image") ? "image" : "media");
-        if (json_is_string(text)) buf_add(out, json_string_value(text), json_string_length(text));
+        if (tree_is_text(text)) buf_add(out, json_string_value(text), json_string_length(text));
     }
     return true;
 }
@@ -152,7 +166,7 @@ static bool add_stops(struct ask *a, const char *key, struct refusal *why)
     size_t n = json_is_array(v) ? json_array_size(v) : v && !json_is_null(v) ? 1 : 0;
     for (size_t i = 0; i < n; i++) {
         const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
-        if (!json_is_string(s))
+        if (!tree_is_text(s))
             return refuse(why, 400, NULL, key, "%s: expected a string or strings, found %s", key, kind_of(s));
         if (json_string_length(s) == 0) continue;
         if (a->n_stop == ASK_STOPS) return refuse(why, 400, NULL, key, "%s: more than %d strings", key, ASK_STOPS);
@@ -189,15 +203,15 @@ static bool read_sampling(struct ask *a, const struct server *s, struct refusal 
     const json_t *b = a->body;
     double temperature = s->params->temperature, top_p = s->params->top_p, min_p = 0, repetition = 1, presence = 0,
         frequency = 0;
-    int64_t top_k = s->params->top_k, window = 256, seed = 0;
+    int64_t top_k = s->params->top_k, window = 256;
+    uint64_t seed = 0;
     if (!field_number(b, "temperature", 0, 100, &temperature, why) || !field_number(b, "top_p", 0, 1, &top_p, why) ||
         !field_number(b, "min_p", 0, 1, &min_p, why) || !field_int(b, "top_k", -1, INT32_MAX, &top_k, why) ||
         !field_number(b, "repetition_penalty", 0, 100, &repetition, why) ||
         !field_number(b, "rep_pen", 0, 100, &repetition, why) ||
         !field_number(b, "presence_penalty", -2, 2, &presence, why) ||
         !field_number(b, "frequency_penalty", -2, 2, &frequency, why) ||
-        !field_int(b, "rep_window", 0, INT32_MAX, &window, why) || !field_int(b, "seed", INT64_MIN, INT64_MAX, &seed,
-            why))
+        !field_int(b, "rep_window", 0, INT32_MAX, &window, why) || !field_seed(b, &seed, why))
         return false;
     const json_t *has_seed = json_object_get(b, "seed");
     *p = (luce_sampling){ .temperature = (float)temperature, .min_p = (float)min_p,
@@ -205,7 +219,7 @@ static bool read_sampling(struct ask *a, const struct server *s, struct refusal 
                           .top_k = top_k > 0 ? (int)top_k : 0, .repetition_penalty = (float)repetition,
                           .presence_penalty = (float)presence, .frequency_penalty = (float)frequency,
                           .penalty_window = (int)window, .has_seed = has_seed && !json_is_null(has_seed),
-                          .seed = (uint64_t)seed };
+                          .seed = seed };
     return read_bias(a, why);
 }
 
@@ -226,7 +240,7 @@ static bool draft_word(const char *word, int *draft)
 static bool read_draft(struct ask *a, struct refusal *why)
 {
     const json_t *v = json_object_get(a->body, "speculative");
-    const char *word = json_is_string(v) ? json_string_value(v) : a->draft_header;
+    const char *word = tree_is_text(v) ? json_string_value(v) : a->draft_header;
     char number[32];
     if (json_is_boolean(v)) word = json_is_true(v) ? "on" : "off";
     if (json_is_integer(v)) {
@@ -261,7 +275,7 @@ static bool check_constraints(struct ask *a, struct refusal *why)
                           "output; ask for JSON in the prompt, or use type 'text'", places[i].name, type);
     }
     const json_t *choice = json_object_get(a->body, "tool_choice");
-    const char *word = json_is_string(choice) ? json_string_value(choice) : field_text(choice, "type");
+    const char *word = tree_is_text(choice) ? json_string_value(choice) : field_text(choice, "type");
     if (!word || !strcmp(word, "auto")) return true;
     if (!strcmp(word, "none")) {
         json_decref(a->tools);

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/str.h"
+#include "chat/tree.h"
 
 struct server;
 

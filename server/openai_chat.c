@@ -25,7 +25,7 @@ static bool take_message(struct ask *a, const json_t *m, struct refusal *why)
         if (v && !json_is_null(v) && !(json_is_array(v) && json_array_size(v) == 0)) json_object_set(last, kept[i], v);
     }
     json_t *reasoning = json_object_get(m, "reasoning");        /* the other name that replies have for it */
-    if (good && json_is_string(reasoning) && !json_object_get(last, "reasoning_content"))
+    if (good && tree_is_text(reasoning) && !json_object_get(last, "reasoning_content"))
         json_object_set(last, "reasoning_content", reasoning);
     buf_drop(&text);
     return good;

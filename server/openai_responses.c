@@ -28,13 +28,11 @@ static void take_call(struct ask *a, const json_t *item)
         calls = json_array();
         json_object_set_new(turn, "tool_calls", calls);
     }
-    if (json_is_string(arguments)) json_object_set(function, "arguments", arguments);
+    if (tree_is_text(arguments)) json_object_set(function, "arguments", arguments);
     else {
         json_t *o = json_object();
         json_object_set(o, input ? "input" : "action", input ? input : json_object_get(item, "action"));
-        char *text = json_dumps(o, JSON_COMPACT);
-        json_object_set_new(function, "arguments", json_string(text ? text : "{}"));
-        mem_free(text);
+        json_object_set_new(function, "arguments", tree_text(o));
         json_decref(o);
     }
     const char *name = field_text(item, "name");
@@ -50,16 +48,14 @@ static bool take_output(struct ask *a, const json_t *item, struct refusal *why)
     const json_t *output = json_object_get(item, "output");
     struct buf text = { 0 };
     bool good = true;
-    if (json_is_string(output) || json_is_array(output)) {
+    if (tree_is_text(output) || json_is_array(output)) {
         good = content_text(output, &text, why);
     } else if (output) {
-        char *dump = json_dumps(output, JSON_COMPACT | JSON_ENCODE_ANY);
-        buf_add_text(&text, dump ? dump : "");
-        mem_free(dump);
+        tree_print(&text, output, TREE_COMPACT);
     }
     good = good && add_message(a->messages, "tool", str_in(&text));
     json_t *id = json_object_get(item, "call_id");
-    if (good && json_is_string(id)) json_object_set(last_message(a), "tool_call_id", id);
+    if (good && tree_is_text(id)) json_object_set(last_message(a), "tool_call_id", id);
     buf_drop(&text);
     return good;
 }
@@ -142,11 +138,11 @@ bool responses_read(struct server *s, struct ask *a, struct refusal *why)
         why)) return false;
     if (background) return refuse(why, 400, "unsupported", "background",
         "background: this server answers at once only");
-    if (!json_is_string(input) && !json_is_array(input))
+    if (!tree_is_text(input) && !json_is_array(input))
         return refuse(why, 400, NULL, "input", "input: expected a string or a list of items");
     if (instructions) add_message(a->messages, "system", str_of(instructions));
     if (!take_previous(s, a, why)) return false;
-    if (json_is_string(input))
+    if (tree_is_text(input))
         add_message(a->messages, "user", (struct str){ json_string_value(input), json_string_length(input) });
     json_array_foreach(input, i, item) if (!take_item(a, item, why)) return false;
     if (json_array_size(a->messages) == 0) return refuse(why, 400, NULL, "input", "input: it is empty");

@@ -27,7 +27,7 @@ static bool add_ids(struct ask *a, const char *key, const json_t *ids, struct re
 static bool add_one(struct server *s, struct ask *a, const char *key, const json_t *p, struct refusal *why)
 {
     if (json_is_array(p)) return add_ids(a, key, p, why);
-    if (!json_is_string(p)) return refuse(why, 400, NULL, key, "%s: expected a string, strings, or token ids", key);
+    if (!tree_is_text(p)) return refuse(why, 400, NULL, key, "%s: expected a string, strings, or token ids", key);
     luce_text text = { .at = json_string_value(p), .bytes = json_string_length(p), .flags = LUCE_BOS };
     if (!add_prompt(s, a, &text, why)) return false;
     return a->prompts[a->n_prompts - 1].n > 0 || refuse(why, 400, NULL, key, "%s: it is empty", key);
@@ -36,7 +36,7 @@ static bool add_one(struct server *s, struct ask *a, const char *key, const json
 bool take_prompts(struct server *s, struct ask *a, const char *key, size_t most, struct refusal *why)
 {
     const json_t *all = json_object_get(a->body, key), *first = json_array_get(all, 0);
-    bool several = json_is_array(all) && (json_is_string(first) || json_is_array(first));
+    bool several = json_is_array(all) && (tree_is_text(first) || json_is_array(first));
     if (!all || json_is_null(all)) return refuse(why, 400, NULL, key, "%s: it is missing", key);
     if (!several) return add_one(s, a, key, all, why);
     if (json_array_size(all) > most) return refuse(why, 400, NULL, key, "%s: more than %zu of them", key, most);
@@ -50,7 +50,7 @@ static bool check_old_fields(const struct ask *a, struct refusal *why)
 {
     const json_t *suffix = json_object_get(a->body, "suffix");
     int64_t n = 1, best = 1;
-    if (suffix && !json_is_null(suffix) && json_string_length(suffix) + !json_is_string(suffix))
+    if (suffix && !json_is_null(suffix) && json_string_length(suffix) + !tree_is_text(suffix))
         return refuse(why, 400, "unsupported", "suffix", "suffix: this server does not fill in the middle; write the "
                       "model's own marks into the prompt");
     if (!field_int(a->body, "n", 1, ASK_CHOICES, &n, why)) return false;

@@ -35,20 +35,11 @@ void put_bool(struct json *j, const char *key, bool value)
     json_bool(j, value);
 }
 
-static int add_dump(const char *bytes, size_t n, void *buf)
-{
-    buf_add(buf, bytes, n);
-    return 0;
-}
-
 void put_tree(struct json *j, const char *key, const json_t *tree)
 {
-    struct buf text = { 0 };
     json_key(j, key);
-    if (tree) json_dump_callback(tree, add_dump, &text, JSON_COMPACT | JSON_ENCODE_ANY);
-    if (text.len) json_raw(j, str_in(&text));
-    else json_put_null(j);
-    buf_drop(&text);
+    json_raw(j, str_of(""));
+    tree_print(j->out, tree, TREE_COMPACT);
 }
 
 struct str str_in(const struct buf *b)

@@ -46,9 +46,9 @@ static const char *item_id(const struct item *i, char out[48])
 
 static struct str custom_input(const struct item *i, json_t **tree)
 {
-    *tree = json_loadb(buf_text(&i->text), i->text.len, 0, NULL);
+    *tree = tree_read_object(str_in(&i->text));
     const json_t *input = json_object_get(*tree, "input");
-    if (!json_is_string(input)) return str_in(&i->text);
+    if (!tree_is_text(input)) return str_in(&i->text);
     return (struct str){ json_string_value(input), json_string_length(input) };
 }
 

@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json_read.h"
 #include "base/mem.h"
+#include "chat/tree.h"
 
 enum { ENTRIES = 256, ENTRY_BYTES = 4 << 20, ALL_BYTES = 64 << 20 };
 
@@ -48,7 +50,11 @@ void store_free(struct store *s)
 
 void store_put(struct store *s, const char *id, const json_t *messages, const char *reply)
 {
-    struct entry e = { .messages = json_dumps(messages, JSON_COMPACT), .reply = mem_text(reply, strlen(reply)) };
+    struct buf text = { 0 };
+    tree_print(&text, messages, TREE_COMPACT);
+    struct entry e = { .messages = text.failed ? NULL : mem_text(buf_text(&text), text.len),
+                       .reply = mem_text(reply, strlen(reply)) };
+    buf_drop(&text);
     snprintf(e.id, sizeof e.id, "%s", id);
     if (e.messages) e.bytes = strlen(e.messages) + strlen(reply);
     if (!e.messages || !e.reply || e.bytes > ENTRY_BYTES) {
@@ -73,7 +79,7 @@ bool store_get(struct store *s, const char *id, json_t **messages, char **reply)
         const struct entry *e = &s->entry[i];
         if (!e->messages || strcmp(e->id, id)) continue;
         found = true;
-        if (messages) found = (*messages = json_loads(e->messages, JSON_ALLOW_NUL, NULL)) != NULL;
+        if (messages) found = (*messages = tree_read(str_of(e->messages), JSON_IN_DEPTH, NULL)) != NULL;
         if (reply) found = (*reply = mem_text(e->reply, strlen(e->reply))) != NULL;
     }
     pthread_mutex_unlock(&s->lock);

@@ -20,7 +20,7 @@ TEST(json_reader_takes_json_and_nothing_else)
         json_read(&in, str_of(bad[i]));
         CHECK(!json_skip(&in) || !json_done(&in), "'%s' was taken", bad[i]);
     }
-    char deep[200];
+    char deep[JSON_IN_DEPTH + 1];
     memset(deep, '[', sizeof deep);
     json_read(&in, (struct str){ deep, sizeof deep });
     CHECK(!json_skip(&in) && in.bad);
@@ -33,10 +33,10 @@ TEST(json_reader_gives_names_texts_and_numbers)
     struct json_number n;
     bool first = true;
     json_read(&in, str_of("{\"k\\\"\": [12, 1.5, 9223372036854775808, \"\\u0041\\t\"]}"));
-    CHECK(json_enter(&in, JSON_OBJECT) && json_more(&in, &first) && json_read_name(&in, &text));
+    CHECK(json_enter(&in, SEEN_OBJECT) && json_more(&in, &first) && json_read_name(&in, &text));
     CHECK_STR(buf_text(&text), "k\"");
     bool item = true;
-    CHECK(json_enter(&in, JSON_ARRAY) && json_more(&in, &item) && json_read_number(&in, &n));
+    CHECK(json_enter(&in, SEEN_ARRAY) && json_more(&in, &item) && json_read_number(&in, &n));
     CHECK(n.whole && n.i == 12 && n.d == 12);
     CHECK(json_more(&in, &item) && json_read_number(&in, &n) && !n.whole && n.d == 1.5);
     CHECK(json_more(&in, &item) && json_read_number(&in, &n) && !n.whole && n.d == 9223372036854775808.0);

@@ -16,7 +16,7 @@
 
 /* ---- values ------------------------------------------------------------------------------------ */
 enum jkind {
-    J_UNDEFINED, J_NONE, J_BOOL, J_INT, J_FLOAT, J_STRING, J_LIST, J_DICT,
+    J_UNDEFINED, J_NONE, J_BOOL, J_INT, J_FLOAT, J_BIG, J_STRING, J_LIST, J_DICT,
     J_NAMESPACE, J_LOOP, J_MACRO, J_FUNCTION, J_METHOD     /* made by templates only */
 };
 struct jval {
@@ -25,7 +25,7 @@ struct jval {
         bool b;
         int64_t i;
         double f;
-        const struct jstring *s;
+        const struct jstring *s;        /* of a J_BIG, too: a number that neither int64_t nor double holds */
         struct jlist *list;             /* lists and tuples */
         struct jdict *dict;             /* in the order of insertion; also a namespace */
         struct jloop *loop;
@@ -49,10 +49,13 @@ void jinja_heap_drop(struct jheap *h);
 struct jval jinja_text(struct jheap *h, struct str text, bool plain);   /* copies; UTF-8 expected */
 struct jval jinja_int(int64_t i);
 struct jval jinja_float(double f);
+struct jval jinja_big(struct jheap *h, struct str digits);      /* JSON's; copied, printed as they are */
 struct jval jinja_bool(bool b);
 struct jval jinja_none(void);
 struct jval jinja_list(struct jheap *h);
 struct jval jinja_dict(struct jheap *h);
+/* A float as Python's repr and json.dumps have it: the shortest digits that read back the same. Returns the length. */
+int jinja_print_float(char out[40], double f);
 /* Adds to a list; does nothing when `list` is undefined. */
 void jinja_push(struct jheap *h, struct jval list, struct jval item);
 /* Sets the key of a dict; the same for `dict`. The key's bytes are copied; plain as in jinja_text. */

@@ -85,6 +85,8 @@ FILTER(x_abs)
 {
     IGNORE_ARGS;
     if (v.kind == J_FLOAT) return jinja_float(fabs(v.f));
+    if (v.kind == J_BIG && *v.s->at != '-') return v;
+    if (v.kind == J_BIG) return jinja_big(c->heap, (struct str){ v.s->at + 1, v.s->len - 1 });
     if (v.kind == J_INT && v.i < 0) return eval_arithmetic(c, N_SUB, jinja_int(0), v);
     if (v.kind == J_BOOL) return jinja_int(v.b);
     if (v.kind != J_INT) ctx_fail(c, LUCE_E_ARG, "abs cannot take %s", kind_name(v));
@@ -111,7 +113,7 @@ FILTER(x_int)
     struct jval usual = arg(a, 0, "default"), base = arg(a, 1, "base");
     int64_t i = 0;
     double f = 0;
-    if (v.kind == J_INT) return v;
+    if (v.kind == J_INT || v.kind == J_BIG) return v;
     if (v.kind == J_BOOL) return jinja_int(v.b);
     if (is_string(v)) {
         if (read_number(c, v, base.kind == J_INT && base.i >= 2 && base.i <= 36 ? (int)base.i : 10, &i,

@@ -1,6 +1,7 @@
 /* text/jinja_ops.c - what operators, attributes, indices, slices and calls do, as in Python. */
 #define _GNU_SOURCE             /* memmem */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "text/jinja_private.h"
@@ -9,20 +10,27 @@ static const struct jval undefined = { 0 };
 
 const char *kind_name(struct jval v)
 {
-    static const char *const names[] = { "an undefined value", "none", "a boolean", "an integer", "a float", "a string",
-                                         "a list", "a mapping", "a namespace", "a loop", "a macro", "a function",
-                                         "a method" };
+    static const char *const names[] = { "an undefined value", "none", "a boolean", "an integer", "a float", "a number",
+                                         "a string", "a list", "a mapping", "a namespace", "a loop", "a macro",
+                                         "a function", "a method" };
     return names[v.kind];
 }
 
 bool is_number(struct jval v)
 {
-    return v.kind == J_BOOL || v.kind == J_INT || v.kind == J_FLOAT;
+    return v.kind >= J_BOOL && v.kind <= J_BIG;
 }
 
 double number_of(struct jval v)
 {
+    if (v.kind == J_BIG) return v.s->len < 400 ? strtod(v.s->at, NULL) : *v.s->at == '-' ? -INFINITY : INFINITY;
     return v.kind == J_FLOAT ? v.f : v.kind == J_INT ? (double)v.i : v.kind == J_BOOL ? v.b : 0;
+}
+
+/* It fits an int64_t. */
+static bool is_exact(struct jval v)
+{
+    return v.kind == J_BOOL || v.kind == J_INT;
 }
 
 static int64_t int_of(struct jval v)
@@ -47,14 +55,20 @@ bool truth(struct jval v)
 
 /* ---- comparison ---------------------------------------------------------------------------------- */
 
+static bool same_bytes(const struct jstring *a, const struct jstring *b)
+{
+    return a->len == b->len && memcmp(a->at, b->at, a->len) == 0;
+}
+
 bool same(struct jctx *c, struct jval a, struct jval b)
 {
     if (is_number(a) && is_number(b)) {
-        if (a.kind != J_FLOAT && b.kind != J_FLOAT) return int_of(a) == int_of(b);
+        if (a.kind == J_BIG && b.kind == J_BIG) return same_bytes(a.s, b.s);
+        if (is_exact(a) && is_exact(b)) return int_of(a) == int_of(b);
         return number_of(a) == number_of(b);
     }
     if (a.kind != b.kind) return false;
-    if (is_string(a)) return a.s->len == b.s->len && memcmp(a.s->at, b.s->at, a.s->len) == 0;
+    if (is_string(a)) return same_bytes(a.s, b.s);
     if (a.kind == J_LIST) {
         bool equal = a.list->len == b.list->len && ctx_deeper(c);
         if (!equal) return false;
@@ -79,7 +93,7 @@ bool same(struct jctx *c, struct jval a, struct jval b)
 int order(struct jctx *c, struct jval a, struct jval b)
 {
     if (is_number(a) && is_number(b)) {
-        if (a.kind != J_FLOAT && b.kind != J_FLOAT) return (int_of(a) > int_of(b)) - (int_of(a) < int_of(b));
+        if (is_exact(a) && is_exact(b)) return (int_of(a) > int_of(b)) - (int_of(a) < int_of(b));
         return (number_of(a) > number_of(b)) - (number_of(a) < number_of(b));
     }
     if (is_string(a) && is_string(b)) {
@@ -233,7 +247,7 @@ struct jval eval_arithmetic(struct jctx *c, enum jop op, struct jval a, struct j
     static const char *const signs[] = { "+", "-", "*", "/", "//", "%", "**" };
     if (ctx_dead(c)) return undefined;
     if (is_number(a) && is_number(b)) {
-        if (a.kind == J_FLOAT || b.kind == J_FLOAT) return floats(c, op, number_of(a), number_of(b));
+        if (!is_exact(a) || !is_exact(b)) return floats(c, op, number_of(a), number_of(b));
         return integers(c, op, int_of(a), int_of(b));
     }
     if (op == N_ADD && is_string(a) && is_string(b)) return concat(c, a, b);
@@ -513,7 +527,7 @@ static struct jval negate(struct jctx *c, const struct jnode *n)
 {
     struct jval v = eval(c, n->a);
     if (n->op == N_POS && is_number(v)) return v;
-    if (v.kind == J_FLOAT) return jinja_float(-v.f);
+    if (is_number(v) && !is_exact(v)) return jinja_float(-number_of(v));
     return eval_arithmetic(c, N_SUB, jinja_int(0), v);
 }
 

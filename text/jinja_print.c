@@ -9,7 +9,7 @@
 #include "text/unicode.h"
 
 /* The shortest digits that read back the same; with an exponent below 1e-4 and from 1e16 on. */
-int print_float(char out[40], double f)
+int jinja_print_float(char out[40], double f)
 {
     if (isnan(f)) return snprintf(out, 40, "nan");
     if (isinf(f)) return snprintf(out, 40, f < 0 ? "-inf" : "inf");
@@ -35,7 +35,8 @@ static void print_scalar(struct jctx *c, struct jout *o, struct jval v)
     case J_NONE: jout_words(o, "None"); return;
     case J_BOOL: jout_words(o, v.b ? "True" : "False"); return;
     case J_INT: snprintf(text, sizeof text, "%lld", (long long)v.i); break;
-    case J_FLOAT: print_float(text, v.f); break;
+    case J_FLOAT: jinja_print_float(text, v.f); break;
+    case J_BIG: jout_string(o, v.s); return;
     default: ctx_fail(c, LUCE_E_ARG, "%s cannot be written out", kind_name(v)); return;
     }
     jout_words(o, text);
@@ -166,7 +167,7 @@ static void json_scalar(struct jctx *c, struct jout *o, struct jval v, bool asci
         else if (isinf(v.f)) jout_words(o, v.f < 0 ? "-Infinity" : "Infinity");
         else print_scalar(c, o, v);
         return;
-    case J_INT: print_scalar(c, o, v); return;
+    case J_INT: case J_BIG: print_scalar(c, o, v); return;
     default: ctx_fail(c, LUCE_E_ARG, "tojson cannot write %s", kind_name(v));
     }
 }

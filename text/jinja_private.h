@@ -284,8 +284,6 @@ struct json_form {
     struct jval item, key;      /* separators as strings, or undefined */
 };
 void print_json(struct jctx *c, struct jout *o, struct jval v, const struct json_form *form);
-/* repr of a float as Python has it; returns the length. */
-int print_float(char out[40], double f);
 
 /* String helpers that filters and methods share. chars undefined: white space. */
 struct jval string_strip(struct jctx *c, struct jval v, struct jval chars, bool left, bool right);

@@ -56,6 +56,18 @@ struct jval jinja_float(double f)
     return (struct jval){ .kind = J_FLOAT, .f = f };
 }
 
+struct jval jinja_big(struct jheap *h, struct str digits)
+{
+    struct jout o = { .heap = h };
+    jout_add(&o, digits.at, digits.len, false);
+    jout_add(&o, "", 1, false);                 /* number_of wants an end */
+    struct jstring s = jout_get(&o);
+    s.len -= s.len > 0;
+    struct jval v = jval_string(h, s);
+    if (is_string(v)) v.kind = J_BIG;
+    return v;
+}
+
 struct jval jinja_bool(bool b)
 {
     return (struct jval){ .kind = J_BOOL, .b = b };
@@ -127,6 +139,7 @@ struct jdict *jdict_new(struct jheap *h)
 static uint64_t hash_of(struct jval v)
 {
     if (v.kind == J_STRING) return hash_bytes(v.s->at, v.s->len, 1);
+    if (v.kind == J_BIG) return J_BIG;
     if (is_number(v)) return hash_u64((uint64_t)(int64_t)number_of(v));     /* 1, 1.0 and true agree */
     return v.kind;
 }
