@@ -10,11 +10,12 @@ static bool take_system(struct ask *a, const json_t *system, struct refusal *why
     size_t i;
     json_t *block;
     bool good = true;
-    if (tree_is_text(system)) good = content_text(system, &text, why);
+    if (tree_is_text(system)) good = content_text(a, system, &text, why);
     json_array_foreach(system, i, block) {
         struct buf one = { 0 };
-        const json_t *t = json_object_get(block, "text");
-        good = good && content_text(t, &one, why);
+        json_t *alone = json_pack("[O]", block);
+        good = good && content_text(a, alone, &one, why);
+        json_decref(alone);
         drop_billing_lines(&one);
         if (one.len && text.len) buf_add_text(&text, "\n\n");
         buf_add(&text, buf_text(&one), one.len);
@@ -42,7 +43,7 @@ static void add_call(json_t *calls, const json_t *block)
 static bool add_result(struct ask *a, const json_t *block, struct refusal *why)
 {
     struct buf text = { 0 };
-    bool good = content_text(json_object_get(block, "content"), &text, why) &&
+    bool good = content_text(a, json_object_get(block, "content"), &text, why) &&
                 add_message(a->messages, "tool", str_in(&text));
     json_t *last = json_array_get(a->messages, json_array_size(a->messages) - 1);
     json_t *id = json_object_get(block, "tool_use_id");
@@ -67,7 +68,7 @@ static bool take_message(struct ask *a, const json_t *m, struct refusal *why)
         if (!strcmp(type, "thinking") && field_text(block, "thinking"))
             buf_add_text(&thinking, field_text(block, "thinking"));
     }
-    good = good && content_text(content, &text, why);
+    good = good && content_text(a, content, &text, why);
     bool only_results = text.len == 0 && json_is_array(content) && json_array_size(content) &&
         !json_array_size(calls) &&
                         thinking.len == 0;
@@ -95,7 +96,7 @@ bool messages_read(struct server *s, struct ask *a, struct refusal *why)
     if (!take_system(a, json_object_get(a->body, "system"), why)) return false;
     json_array_foreach(messages, i, m) if (!take_message(a, m, why)) return false;
     a->variables = json_incref(json_object_get(a->body, "chat_template_kwargs"));
-    a->tools = take_tools(a, why);
+    a->tools = take_tools(a);
     return ask_common(a, s, why);
 }
 

@@ -122,44 +122,6 @@ const char *field_text(const json_t *object, const char *key)
     return tree_is_text(v) ? json_string_value(v) : NULL;
 }
 
-bool content_text(const json_t *content, struct buf *out, struct refusal *why)
-{
-    size_t i;
-    json_t *part;
-    if (tree_is_text(content)) buf_add(out, json_string_value(content), json_string_length(content));
-    json_array_foreach(content, i, part) {
-        const char *type = field_text(part, "type");
-        const json_t *text = json_object_get(part, "text");
-        if (tree_is_text(part)) text = part;
-        else if (type && (strstr(type, "image") || strstr(type, "audio") || strstr(type, "video")))
-            return refuse(why, 400, NULL, "content", "%s: this server has no %s input", type,
-                          strstr(type, "image") ? "image" : "media");
-        if (tree_is_text(text)) buf_add(out, json_string_value(text), json_string_length(text));
-    }
-    return true;
-}
-
-bool add_message(json_t *messages, const char *role, struct str text)
-{
-    json_t *first = json_array_get(messages, 0);
-    size_t n = json_array_size(messages);
-    const char *last = n == 1 ? field_text(first, "role") : NULL;
-    if (!strcmp(role, "system") && last && !strcmp(last, "system")) {
-        struct buf both = { 0 };
-        content_text(json_object_get(first, "content"), &both, NULL);
-        buf_add_text(&both, "\n\n");
-        buf_add(&both, text.at, text.len);
-        bool good = !both.failed &&
-                    !json_object_set_new(first, "content", json_stringn_nocheck(both.data, both.len));
-        buf_drop(&both);
-        return good;
-    }
-    json_t *m = json_object();
-    json_object_set_new(m, "role", json_string(role));
-    json_object_set_new(m, "content", json_stringn_nocheck(text.at ? text.at : "", text.len));
-    return json_array_append_new(messages, m) == 0;
-}
-
 static bool add_stops(struct ask *a, const char *key, struct refusal *why)
 {
     const json_t *v = json_object_get(a->body, key);
@@ -176,21 +138,38 @@ static bool add_stops(struct ask *a, const char *key, struct refusal *why)
     return true;
 }
 
-static bool read_bias(struct ask *a, struct refusal *why)
+/* Decimal digits and nothing else; -1: it is none, or beyond 32 bits. */
+static int64_t token_id(const char *text)
 {
+    int64_t id = *text ? 0 : -1;
+    for (; id >= 0 && *text; text++) id = *text < '0' || *text > '9' || id > INT32_MAX ? -1 : id * 10 + *text - '0';
+    return id;
+}
+
+static bool read_bias(struct ask *a, const struct server *s, struct refusal *why)
+{
+    static const char field[] = "logit_bias";
     const char *key;
-    json_t *v, *all = json_object_get(a->body, "logit_bias");
+    json_t *v, *all = json_object_get(a->body, field);
     if (!all || json_is_null(all)) return true;
-    if (!json_is_object(all)) return refuse(why, 400, NULL, "logit_bias", "logit_bias: expected an object of id: bias");
+    if (!json_is_object(all)) return refuse(why, 400, NULL, field, "logit_bias: expected an object of id: bias");
     json_object_foreach(all, key, v) {
-        char *end;
-        long id = strtol(key, &end, 10);
-        if (*end || end == key || id < 0 || id > INT32_MAX || !json_is_number(v) || fabs(json_number_value(v)) > 1000)
-            return refuse(why, 400, NULL, "logit_bias", "logit_bias: '%.40s' is not a token id with a number", key);
+        double bias = 0;
+        int64_t id = token_id(key);
+        if (id < 0)
+            return refuse(why, 400, NULL, field, "logit_bias: '%.40s' is not the id of a token; /tokenize tells ids",
+                          key);
+        if (id >= s->info.vocabulary)
+            return refuse(why, 400, NULL, field, "logit_bias: the model has no token %.40s; its vocabulary has %d", key,
+                          s->info.vocabulary);
+        if (json_is_null(v) || !field_number(all, key, -100, 100, &bias, why)) {
+            refuse(why, 400, NULL, field, "logit_bias: the bias of %.40s must be a number from -100 to 100", key);
+            return false;
+        }
         if (a->sampling.n_bias == ASK_BIAS)
-            return refuse(why, 400, NULL, "logit_bias", "logit_bias: more than %d tokens", ASK_BIAS);
+            return refuse(why, 400, NULL, field, "logit_bias: more than %d tokens", ASK_BIAS);
         a->bias_id[a->sampling.n_bias] = (int32_t)id;
-        a->bias[a->sampling.n_bias++] = (float)json_number_value(v);
+        a->bias[a->sampling.n_bias++] = (float)bias;
     }
     a->sampling.bias_id = a->bias_id;
     a->sampling.bias = a->bias;
@@ -220,7 +199,7 @@ static bool read_sampling(struct ask *a, const struct server *s, struct refusal 
                           .presence_penalty = (float)presence, .frequency_penalty = (float)frequency,
                           .penalty_window = (int)window, .has_seed = has_seed && !json_is_null(has_seed),
                           .seed = seed };
-    return read_bias(a, why);
+    return read_bias(a, s, why);
 }
 
 /* "on", "off" or a number of guessed tokens; false: neither. */
@@ -260,7 +239,8 @@ static bool check_constraints(struct ask *a, struct refusal *why)
     const struct { const char *name; const json_t *format; } places[] = {
         { "response_format", json_object_get(a->body, "response_format") },
         { "text.format", json_object_get(json_object_get(a->body, "text"), "format") },
-        { "output_config.format", json_object_get(json_object_get(a->body, "output_config"), "format") } };
+        { "output_config.format", json_object_get(json_object_get(a->body, "output_config"), "format") },
+        { "output_format", json_object_get(a->body, "output_format") } };
     for (size_t i = 0; i < COUNT(grammars); i++) {
         const json_t *v = json_object_get(a->body, grammars[i]);
         if (v && !json_is_null(v))
@@ -270,20 +250,28 @@ static bool check_constraints(struct ask *a, struct refusal *why)
     }
     for (size_t i = 0; i < COUNT(places); i++) {
         const char *type = field_text(places[i].format, "type");
-        if (type && strcmp(type, "text"))
-            return refuse(why, 400, "unsupported", places[i].name, "%s '%.40s': this server cannot constrain its "
-                          "output; ask for JSON in the prompt, or use type 'text'", places[i].name, type);
+        if (!places[i].format || json_is_null(places[i].format) || (type && !strcmp(type, "text"))) continue;
+        return refuse(why, 400, "unsupported", places[i].name, "%s '%.40s': this server cannot constrain its "
+                      "output; ask for JSON in the prompt, or use type 'text'", places[i].name,
+                      type ? type : kind_of(places[i].format));
     }
-    const json_t *choice = json_object_get(a->body, "tool_choice");
-    const char *word = tree_is_text(choice) ? json_string_value(choice) : field_text(choice, "type");
-    if (!word || !strcmp(word, "auto")) return true;
-    if (!strcmp(word, "none")) {
-        json_decref(a->tools);
-        a->tools = NULL;
-        return true;
+    return true;
+}
+
+/* What this server cannot make, by fields that ask for it. */
+static bool check_wishes(struct ask *a, struct refusal *why)
+{
+    size_t i;
+    json_t *kind, *kinds = json_object_get(a->body, "modalities");
+    const json_t *search = json_object_get(a->body, "web_search_options");
+    if (search && !json_is_null(search)) a->notes |= NOTE_SEARCH;
+    json_array_foreach(kinds, i, kind) {
+        const char *word = tree_is_text(kind) ? json_string_value(kind) : kind_of(kind);
+        if (strcmp(word, "text"))
+            return refuse(why, 400, "unsupported", "modalities", "modalities: '%.40s': this server writes text only; "
+                          "use [\"text\"]", word);
     }
-    return refuse(why, 400, "unsupported", "tool_choice", "tool_choice '%.40s': this server cannot force a call; use "
-                  "'auto' or 'none'", word);
+    return true;
 }
 
 enum { MOST_TOKENS = INT64_C(1) << 53 };        /* a cap is cut to what the context leaves */
@@ -301,7 +289,7 @@ bool ask_common(struct ask *a, const struct server *s, struct refusal *why)
     }
     a->max_tokens = one ? one : s->params->max_tokens;
     bool parallel = true, cache = true;
-    if (!field_bool(b, "stream", &a->stream, why) || !field_int(b, "n", 1, ASK_CHOICES, &n, why) ||
+    if (!field_bool(b, "stream", &a->stream, why) || (a->several && !field_int(b, "n", 1, ASK_CHOICES, &n, why)) ||
         !field_bool(options, "include_usage", &a->include_usage, why) ||
         !field_bool(b, "parallel_tool_calls", &parallel, why) || !field_bool(b, "cache_prompt", &cache, why))
         return false;
@@ -309,13 +297,15 @@ bool ask_common(struct ask *a, const struct server *s, struct refusal *why)
     a->choices = (int)n;
     a->one_call = !parallel;
     return read_sampling(a, s, why) && read_draft(a, why) && add_stops(a, "stop", why) &&
-           add_stops(a, "stop_sequences", why) && check_constraints(a, why);
+           add_stops(a, "stop_sequences", why) && check_constraints(a, why) && check_wishes(a, why) &&
+           take_tool_choice(a, why);
 }
 
 void ask_drop(struct ask *a)
 {
     json_decref(a->body);
     json_decref(a->messages);
+    json_decref(a->kept);
     json_decref(a->tools);
     json_decref(a->variables);
     for (int i = 0; i < a->n_prompts; i++) luce_free(a->prompts[i].ids);

@@ -27,7 +27,7 @@ static bool parse(struct server *s, struct ask *a, struct refusal *why)
 bool embeddings_post(struct server *s, struct exchange *x, struct refusal *why)
 {
     struct ask ask = { .body = ask_read_body(x->body, why) };
-    bool good = ask.body && parse(s, &ask, why) && job_start(s, x, &wire_embeddings, &ask, NULL, why);
+    bool good = ask.body && parse(s, &ask, why) && job_start(s, x, &wire_embeddings, &ask, why);
     ask_drop(&ask);
     return good;
 }

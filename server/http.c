@@ -106,7 +106,7 @@ static void add_headers(const struct connection *c, struct MHD_Response *r)
     if (x->type) MHD_add_response_header(r, "Content-Type", x->type);
     if (x->source && !x->later) MHD_add_response_header(r, "Cache-Control", "no-cache");
     if (x->retry_later) MHD_add_response_header(r, "Retry-After", "2");
-    if (x->note) MHD_add_response_header(r, "Luce-Note", x->note);
+    if (*x->note) MHD_add_response_header(r, "Luce-Note", x->note);
     if (x->status == 401) MHD_add_response_header(r, "WWW-Authenticate", "Bearer");
     if (*x->allow) MHD_add_response_header(r, "Allow", x->allow);
     if (x->last || x->status == 413 || atomic_load(&c->half_closed)) MHD_add_response_header(r, "Connection", "close");

@@ -96,7 +96,6 @@ static void job_free(struct job *j)
     for (int i = 0; j->choice && i < j->n_choices; i++) drop_choice(&j->choice[i]);
     mem_free(j->choice);
     ask_drop(&j->ask);
-    json_decref(j->input);
     pthread_mutex_destroy(&j->lock);
     mem_free(j);
     atomic_fetch_sub(&s->jobs, 1);
@@ -501,17 +500,13 @@ static bool submit(struct job *j, struct refusal *why)
     return good;
 }
 
-bool job_start(struct server *s, struct exchange *x, const struct wire *d, struct ask *ask, json_t *input,
-               struct refusal *why)
+bool job_start(struct server *s, struct exchange *x, const struct wire *d, struct ask *ask, struct refusal *why)
 {
     struct job *j = mem_zero(sizeof *j);
-    if (!j) {
-        json_decref(input);
-        return refuse(why, 503, NULL, NULL, "out of memory for the request");
-    }
+    if (!j) return refuse(why, 503, NULL, NULL, "out of memory for the request");
     atomic_fetch_add(&s->jobs, 1);
     *j = (struct job){ .server = s, .wire = d, .ask = *ask, .connection = x->connection, .holders = 1,
-                       .created = time(NULL), .input = input, .exchange = x };
+                       .created = time(NULL), .exchange = x };
     /* The arrays of the sampling are inside the ask, which has moved. */
     j->ask.sampling.bias_id = j->ask.bias_id;
     j->ask.sampling.bias = j->ask.bias;
@@ -532,7 +527,7 @@ bool job_start(struct server *s, struct exchange *x, const struct wire *d, struc
     x->source = j->ask.stream ? &stream_source : &whole_source;
     x->context = j;
     x->later = !j->ask.stream;
-    x->note = j->ask.note;
+    ask_notes(&j->ask, x->note, sizeof x->note);
     if (j->ask.stream) x->type = "text/event-stream";
     atomic_fetch_add(&s->metrics.streams, j->ask.stream);
     return true;

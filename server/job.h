@@ -127,13 +127,11 @@ struct job {
     bool begun;
     int sequence;                   /* of events */
     int n_open;                     /* blocks that have begun; dialects count them */
-    json_t *input;                  /* owned: what the Responses store keeps */
     struct live_job live;
 };
 
 /* Renders, tokenises, checks, submits, and makes *x the reply. Takes what *ask holds. False: refused. */
-bool job_start(struct server *s, struct exchange *x, const struct wire *d, struct ask *ask, json_t *input,
-               struct refusal *why);
+bool job_start(struct server *s, struct exchange *x, const struct wire *d, struct ask *ask, struct refusal *why);
 struct usage job_usage(const struct job *j);
 /* The splitter hands over what it found. */
 void job_open_call(struct choice *c, struct str name, bool custom, struct buf *out);

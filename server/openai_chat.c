@@ -2,10 +2,10 @@
 #include "server/budget.h"
 #include "server/route.h"
 
-static const char *finish_name(enum finish f)
+static const char *finish_name(const struct ask *a, enum finish f)
 {
     static const char *const names[] = { "stop", "stop", "length", "tool_calls" };
-    return names[f];
+    return f == FINISH_CALLS && a->old_calls ? "function_call" : names[f];
 }
 
 /* ---- request -------------------------------------------------------------------------------------- */
@@ -15,7 +15,7 @@ static bool take_message(struct ask *a, const json_t *m, struct refusal *why)
     if (!role) return refuse(why, 400, NULL, "messages", "messages: each one is an object with a role");
     if (!strcmp(role, "developer")) role = "system";
     struct buf text = { 0 };
-    bool good = content_text(json_object_get(m, "content"), &text, why);
+    bool good = content_text(a, json_object_get(m, "content"), &text, why);
     if (good && !strcmp(role, "system")) drop_billing_lines(&text);
     good = good && add_message(a->messages, role, str_in(&text));
     json_t *last = json_array_get(a->messages, json_array_size(a->messages) - 1);
@@ -24,6 +24,9 @@ static bool take_message(struct ask *a, const json_t *m, struct refusal *why)
         json_t *v = json_object_get(m, kept[i]);
         if (v && !json_is_null(v) && !(json_is_array(v) && json_array_size(v) == 0)) json_object_set(last, kept[i], v);
     }
+    json_t *old = json_object_get(m, "function_call");
+    if (good && json_is_object(old) && !json_object_get(last, "tool_calls"))
+        json_object_set_new(last, "tool_calls", json_pack("[{s:s,s:O}]", "type", "function", "function", old));
     json_t *reasoning = json_object_get(m, "reasoning");        /* the other name that replies have for it */
     if (good && tree_is_text(reasoning) && !json_object_get(last, "reasoning_content"))
         json_object_set(last, "reasoning_content", reasoning);
@@ -42,8 +45,9 @@ bool chat_read(struct server *s, struct ask *a, struct refusal *why)
     a->messages = json_array();
     json_array_foreach(messages, i, m) if (!take_message(a, m, why)) return false;
     a->variables = json_incref(json_object_get(a->body, "chat_template_kwargs"));
-    a->tools = take_tools(a, why);
-    if (!ask_common(a, s, why) || !field_bool(a->body, "logprobs", &a->logprobs, why) ||
+    a->tools = take_tools(a);
+    a->several = true;
+    if (!ask_common(a, s, why) || !take_functions(a, why) || !field_bool(a->body, "logprobs", &a->logprobs, why) ||
         !field_int(a->body, "top_logprobs", 0, ASK_TOP_LOGPROBS, &top, why))
         return false;
     a->top_logprobs = (int)top;
@@ -90,8 +94,24 @@ static void put_reasoning(struct json *j, struct str text)
     put_str(j, "reasoning", text);
 }
 
+/* A call; NULL: only a piece of its arguments. */
+static void put_function(struct json *j, const struct item *call, struct str arguments)
+{
+    json_open_object(j);
+    if (call) put_str(j, "name", str_in(&call->name));
+    put_str(j, "arguments", arguments);
+    json_close(j);
+}
+
 static void put_calls(struct json *j, const struct choice *c)
 {
+    if (c->job->ask.old_calls) {
+        const struct item *call = c->items;
+        while (call->kind != ITEM_CALL) call++;
+        json_key(j, "function_call");
+        put_function(j, call, str_in(&call->text));
+        return;
+    }
     json_key(j, "tool_calls");
     json_open_array(j);
     for (int i = 0; i < c->n_items; i++) {
@@ -101,10 +121,7 @@ static void put_calls(struct json *j, const struct choice *c)
         put_text(j, "id", call->id);
         put_text(j, "type", "function");
         json_key(j, "function");
-        json_open_object(j);
-        put_str(j, "name", str_in(&call->name));
-        put_str(j, "arguments", str_in(&call->text));
-        json_close(j);
+        put_function(j, call, str_in(&call->text));
         json_close(j);
     }
     json_close(j);
@@ -136,7 +153,7 @@ static void put_choice(struct json *j, struct choice *c)
     if (calls) put_calls(j, c);
     json_close(j);
     if (c->job->ask.logprobs) put_chat_logprobs(j, c);
-    put_text(j, "finish_reason", finish_name(c->finish));
+    put_text(j, "finish_reason", finish_name(&c->job->ask, c->finish));
     put_finish_details(j, c);
     json_close(j);
     buf_drop(&text);
@@ -199,24 +216,31 @@ static int call_index(const struct choice *c, const struct item *call)
     return n;
 }
 
+/* A call begins, or its arguments go on. */
+static void put_call_delta(struct json *j, const struct choice *c, const struct item *i, bool begins, struct str text)
+{
+    bool old = c->job->ask.old_calls;
+    json_key(j, old ? "function_call" : "tool_calls");
+    if (!old) {
+        json_open_array(j);
+        json_open_object(j);
+        put_int(j, "index", call_index(c, i));
+        if (begins) put_text(j, "id", i->id);
+        if (begins) put_text(j, "type", "function");
+        json_key(j, "function");
+    }
+    put_function(j, begins ? i : NULL, text);
+    if (old) return;
+    json_close(j);
+    json_close(j);
+}
+
 static void open_item(struct job *job, struct choice *c, struct item *i, struct buf *out)
 {
     struct json j;
     if (i->kind != ITEM_CALL) return;
     chunk_begin(&j, job, c->index, out);
-    json_key(&j, "tool_calls");
-    json_open_array(&j);
-    json_open_object(&j);
-    put_int(&j, "index", call_index(c, i));
-    put_text(&j, "id", i->id);
-    put_text(&j, "type", "function");
-    json_key(&j, "function");
-    json_open_object(&j);
-    put_str(&j, "name", str_in(&i->name));
-    put_text(&j, "arguments", "");
-    json_close(&j);
-    json_close(&j);
-    json_close(&j);
+    put_call_delta(&j, c, i, true, str_of(""));
     chunk_end(&j, c, NULL);
 }
 
@@ -226,18 +250,7 @@ static void add(struct job *job, struct choice *c, struct item *i, struct str te
     chunk_begin(&j, job, c->index, out);
     if (i->kind == ITEM_TEXT) put_str(&j, "content", text);
     if (i->kind == ITEM_REASONING) put_reasoning(&j, text);
-    if (i->kind == ITEM_CALL) {
-        json_key(&j, "tool_calls");
-        json_open_array(&j);
-        json_open_object(&j);
-        put_int(&j, "index", call_index(c, i));
-        json_key(&j, "function");
-        json_open_object(&j);
-        put_str(&j, "arguments", text);
-        json_close(&j);
-        json_close(&j);
-        json_close(&j);
-    }
+    if (i->kind == ITEM_CALL) put_call_delta(&j, c, i, false, text);
     chunk_end(&j, c, NULL);
 }
 
@@ -250,7 +263,7 @@ static void end_choice(struct job *job, struct choice *c, struct buf *out)
 {
     struct json j;
     chunk_begin(&j, job, c->index, out);
-    chunk_end(&j, c, finish_name(c->finish));
+    chunk_end(&j, c, finish_name(&c->job->ask, c->finish));
 }
 
 static void end(struct job *job, struct buf *out)

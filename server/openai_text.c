@@ -64,6 +64,7 @@ static bool check_old_fields(const struct ask *a, struct refusal *why)
 bool completions_parse(struct server *s, struct ask *a, struct refusal *why)
 {
     int64_t top = -1;
+    a->several = true;
     if (!take_prompts(s, a, "prompt", ASK_CHOICES, why) || !check_old_fields(a, why)) return false;
     if (json_is_true(json_object_get(a->body, "logprobs"))) top = 0;
     else if (!json_is_boolean(json_object_get(a->body, "logprobs")) &&

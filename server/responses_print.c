@@ -82,18 +82,30 @@ static void put_item(struct json *j, const struct item *i, bool ended)
     json_close(j);
 }
 
+/* A field of the request; objects with what they lack, else the usual value in place of none. */
+static void put_echoed(struct json *j, const json_t *body, const char *key, const char *usual)
+{
+    json_t *given = json_object_get(body, key), *filled = tree_read(str_of(usual), JSON_NESTING, NULL);
+    if (json_is_object(given) && json_is_object(filled)) json_object_update(filled, given);
+    else if (given && !json_is_null(given)) json_decref(filled), filled = json_incref(given);
+    put_tree(j, key, filled);
+    json_decref(filled);
+}
+
 /* What clients expect to get back of their request. */
 static void put_echo(struct json *j, const struct job *job)
 {
-    const json_t *b = job->ask.body;
-    static const char *const kept[] = { "instructions", "tool_choice", "text", "reasoning", "previous_response_id",
-                                        "max_output_tokens", "truncation" };
-    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) put_tree(j, kept[i], json_object_get(b, kept[i]));
-    json_t *none = json_array(), *empty = json_object();
-    put_tree(j, "tools", json_object_get(b, "tools") ? json_object_get(b, "tools") : none);
-    put_tree(j, "metadata", json_object_get(b, "metadata") ? json_object_get(b, "metadata") : empty);
-    json_decref(none);
-    json_decref(empty);
+    static const struct { const char *key, *usual; } echoed[] = {
+        { "instructions", "null" }, { "tool_choice", "\"auto\"" }, { "text", "{\"format\":{\"type\":\"text\"}}" },
+        { "reasoning", "{\"effort\":null,\"summary\":null}" }, { "previous_response_id", "null" },
+        { "max_output_tokens", "null" }, { "max_tool_calls", "null" }, { "truncation", "\"disabled\"" },
+        { "tools", "[]" }, { "metadata", "{}" }, { "user", "null" }, { "prompt_cache_key", "null" },
+        { "safety_identifier", "null" } };
+    for (size_t i = 0; i < sizeof echoed / sizeof *echoed; i++)
+        put_echoed(j, job->ask.body, echoed[i].key, echoed[i].usual);
+    put_text(j, "service_tier", "default");
+    put_bool(j, "background", false);
+    put_int(j, "top_logprobs", 0);
     put_bool(j, "parallel_tool_calls", !job->ask.one_call);
     put_number(j, "temperature", (double)job->ask.sampling.temperature);
     put_number(j, "top_p", (double)job->ask.sampling.top_p);
@@ -181,14 +193,19 @@ static json_t *answer_message(const struct choice *c)
 
 static void keep(struct job *job)
 {
-    struct buf reply = { 0 };
+    const struct choice *c = &job->choice[0];
+    struct buf reply = { 0 }, ids = { 0 };
     struct json j;
+    char id[48];
     if (!job->ask.store) return;
-    json_array_append_new(job->ask.messages, answer_message(&job->choice[0]));
+    json_array_append_new(job->ask.kept, answer_message(c));
     json_begin(&j, &reply);
     put_response(&j, job, final_status(job), NULL);
-    if (!reply.failed) store_put(job->server->store, job->id, job->ask.messages, buf_text(&reply));
+    for (int i = 0; i < c->n_items; i++) buf_printf(&ids, " %s ", item_id(&c->items[i], id));
+    if (!reply.failed && !ids.failed)
+        store_put(job->server->store, job->id, &(struct kept){ job->ask.kept, buf_text(&reply), buf_text(&ids) });
     buf_drop(&reply);
+    buf_drop(&ids);
 }
 
 static void whole(struct job *job, struct buf *out)

@@ -10,7 +10,7 @@ static bool start(struct server *s, struct exchange *x, const struct wire *d,
                   bool (*parse)(struct server *, struct ask *, struct refusal *), struct refusal *why)
 {
     struct ask ask = { .body = ask_read_body(x->body, why), .draft_header = x->speculative };
-    bool good = ask.body && parse(s, &ask, why) && job_start(s, x, d, &ask, NULL, why);
+    bool good = ask.body && parse(s, &ask, why) && job_start(s, x, d, &ask, why);
     ask_drop(&ask);
     return good;
 }

@@ -48,7 +48,9 @@ bool response_get(struct server *s, struct exchange *x, struct refusal *why);
 
 /* Tools of all APIs in the chat form, a new reference; NULL for none. What cannot be run is left out, and
  * noted. */
-json_t *take_tools(struct ask *a, struct refusal *why);
+json_t *take_tools(struct ask *a);
+/* What came before tools: functions, of which the model calls one at a time; if there are no tools. */
+bool take_functions(struct ask *a, struct refusal *why);
 /* Lines that coding clients put first in a system text and that change with each request. */
 void drop_billing_lines(struct buf *text);
 
