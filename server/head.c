@@ -15,6 +15,7 @@ struct head {
     const char *bad;                /* NULL: nothing is */
     const char *length;
     bool two_lengths, encoded, unknown, chunked;
+    int n_hosts;
 };
 
 char hidden_target[1];
@@ -24,6 +25,39 @@ void *target_check(void *user, const char *target, struct MHD_Connection *m)
     (void)user;
     (void)m;
     return strncmp(target + strlen(target) + 1, "HTTP/", 5) ? hidden_target : NULL;
+}
+
+static int hex(char c)
+{
+    int low = c | 32;
+    return c >= '0' && c <= '9' ? c - '0' : low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
+}
+
+size_t target_unescape(void *user, struct MHD_Connection *m, char *text)
+{
+    char *to = text;
+    (void)user;
+    (void)m;
+    for (const char *at = text; *at; at++) {
+        int high = *at == '%' ? hex(at[1]) : -1, low = high < 0 ? -1 : hex(at[2]);
+        bool escape = low >= 0 && high + low > 0;
+        *to++ = escape ? (char)(high << 4 | low) : *at;
+        if (escape) at += 2;
+    }
+    *to = '\0';
+    return (size_t)(to - text);
+}
+
+const char *target_path(const char *target)
+{
+    static const char *const schemes[] = { "http://", "https://" };
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+        size_t n = strlen(schemes[i]);
+        if (strncasecmp(target, schemes[i], n)) continue;
+        const char *path = strchr(target + n, '/');
+        return path ? path : "/";
+    }
+    return target;
 }
 
 /* The NULs from `at` to the next word, -1 if there is anything else but blanks. */
@@ -54,7 +88,9 @@ static enum MHD_Result look_at_field(void *context, enum MHD_ValueKind kind, con
     (void)kind;
     if (h->start && !h->bad) look_at_words(h, key, value);
     if (!value) value = "";
-    if (!strcasecmp(key, "Content-Length")) {
+    if (!strcasecmp(key, "Host")) {
+        h->n_hosts++;
+    } else if (!strcasecmp(key, "Content-Length")) {
         h->two_lengths |= h->length && strcmp(h->length, value);
         h->length = value;
     } else if (!strcasecmp(key, "Transfer-Encoding")) {
@@ -88,6 +124,8 @@ const char *head_check(struct MHD_Connection *m, const char *method, const char 
     MHD_get_connection_values(m, MHD_HEADER_KIND, look_at_field, &h);
     if (h.bad) return h.bad;
     if (h.start && nuls_between(h.at, h.end) != 2 * h.line_end) return "a NUL in the head";
+    if (h.n_hosts > 1 || (h.n_hosts == 0 && !strcmp(version, MHD_HTTP_VERSION_1_1)))
+        return "HTTP/1.1 wants one Host";
     if (h.two_lengths) return "two different Content-Length";
     if (h.chunked && h.length) return "Content-Length and Transfer-Encoding exclude each other";
     if (h.unknown) return "Transfer-Encoding: only 'chunked' is known";

@@ -162,7 +162,7 @@ static struct connection *connection_new(struct http *h, struct MHD_Connection *
                                          const char *path)
 {
     struct connection *c = mem_zero(sizeof *c);
-    if (!c || !(c->path = mem_text(path, strlen(path)))) {
+    if (!c || !(c->path = mem_text(target_path(path), strlen(target_path(path))))) {
         mem_free(c);
         return NULL;
     }
@@ -214,7 +214,9 @@ static enum MHD_Result check_head(struct connection *c, const char *path, const 
     const char *length = MHD_lookup_connection_value(c->mhd, MHD_HEADER_KIND, "Content-Length");
     unsigned long long bytes = length ? strtoull(length, NULL, 10) : 0;
     c->refused_body = bytes > h->params.body_bytes ? 413 : 0;   /* a client that sends does not listen: let it finish */
-    if (bytes > DRAINED_BYTES && c->refused_body) return refuse(c, 413, "the body is larger than the server takes");
+    bool listens = MHD_lookup_connection_value(c->mhd, MHD_HEADER_KIND, "Expect") != NULL;
+    if ((listens || bytes > DRAINED_BYTES) && c->refused_body)
+        return refuse(c, 413, "the body is larger than the server takes");
     return MHD_YES;
 }
 
@@ -376,7 +378,8 @@ static luce_status start_daemon(struct http *h, luce_error *err)
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_BYTES,
         MHD_OPTION_CONNECTION_MEMORY_INCREMENT, (size_t)4096, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)p->stall_seconds,
         MHD_OPTION_NOTIFY_CONNECTION, socket_notify, h, MHD_OPTION_CONNECTION_LIMIT, (unsigned)p->connections,
-        MHD_OPTION_LISTEN_BACKLOG_SIZE, 1024u, MHD_OPTION_URI_LOG_CALLBACK, target_check, NULL,
+        MHD_OPTION_UNESCAPE_CALLBACK, target_unescape, NULL, MHD_OPTION_LISTEN_BACKLOG_SIZE, 1024u,
+        MHD_OPTION_URI_LOG_CALLBACK, target_check, NULL,
         MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
     int why = errno;
     freeaddrinfo(found);

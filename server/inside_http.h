@@ -89,6 +89,10 @@ const char *head_check(struct MHD_Connection *m, const char *method, const char 
 /* The library has read the target of a request: hidden_target when a NUL cuts it short, else NULL. */
 void *target_check(void *user, const char *target, struct MHD_Connection *m);
 extern char hidden_target[1];
+/* Undoes %XX in place, but for %00, which would end the text; the new length. */
+size_t target_unescape(void *user, struct MHD_Connection *m, char *text);
+/* The path of a target, which may name the server, too. Borrowed. */
+const char *target_path(const char *target);
 /* 0 when the request may go on, else the status that refuses it. */
 int auth_check(const struct http_params *p, struct MHD_Connection *m, const char *path, bool *trusted);
 

@@ -107,6 +107,38 @@ class Transport(Base):
         s.close()
         self.assertEqual(self.server.call("GET", "/health")[0], 200)
 
+    def talk(self, data):
+        """The status of a reply to raw bytes, and all that came until its end (it asks to close)."""
+        s = socket.create_connection(("127.0.0.1", self.server.port), timeout=30)
+        s.sendall(data)
+        text = b""
+        while got := s.recv(1 << 16):
+            text += got
+        s.close()
+        return int(text[9:12]), text
+
+    def test_targets_of_all_forms(self):
+        head = " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        for target, status in (("http://luce/health", 200), ("HTTP://luce:80/health?x=1", 200), ("https://luce/v1/models/script", 200),
+                               ("http://luce", 200), ("http://luce/", 200), ("http://luce/nothing", 404), ("/v1/models/%73cript", 200),
+                               ("/v1/models/script%00x", 404), ("/v1/models/script%00", 404), ("/health%00", 404), ("/v1/models/%zz%", 404),
+                               ("/health%3fx", 404)):
+            self.assertEqual(self.talk(f"GET {target}{head}".encode())[0], status, target)
+
+    def test_a_host_is_named_once(self):
+        for version, hosts, status in (("1.1", ("x",), 200), ("1.1", (), 400), ("1.1", ("x", "x"), 400), ("1.0", (), 200), ("1.0", ("x", "y"), 400)):
+            lines = "".join(f"Host: {h}\r\n" for h in hosts)
+            got, text = self.talk(f"GET /health HTTP/{version}\r\n{lines}Connection: close\r\n\r\n".encode())
+            self.assertEqual(got, status, (version, hosts))
+            self.assertEqual(b"one Host" in text, status == 400)
+
+    def test_who_asks_before_sending_is_told_of_the_limit_at_once(self):
+        for length, first in (((8 << 20) + 1, b"HTTP/1.1 413"), (2, b"HTTP/1.1 100")):
+            s = socket.create_connection(("127.0.0.1", self.server.port), timeout=30)
+            s.sendall(b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % length)
+            self.assertEqual(s.recv(12), first)
+            s.close()
+
     def test_a_client_that_leaves_ends_its_request(self):
         """O01"""
         for stream in (True, False):
