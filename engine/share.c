@@ -40,6 +40,7 @@ void scheduler_share(struct scheduler *s)
         r->begun = true;
         int reused = may ? seq_claim(r->seq, r->ids, r->n_ids - 1) : seq_length(r->seq);
         if (!r->restarts) r->n_reused = reused;
+        if (!r->restarts && r->asked->on_begin) r->asked->on_begin(r->asked->user, (size_t)reused);
         seq_turn(r->seq);
     }
 }

@@ -186,6 +186,8 @@ typedef struct {
     const int32_t *script;
     size_t n_script;
     double script_right;
+    /* Told once, before the prompt is read: how many of its first tokens the cache has. May be NULL. */
+    void (*on_begin)(void *user, size_t n_reused);
     /* Told each new piece of text (whole characters, never part of a stop string); false ends the
      * request. May be NULL. */
     bool (*on_text)(void *user, const char *bytes, size_t n);

@@ -31,6 +31,12 @@ static void add_record(struct choice *c, enum record_kind kind, const void *data
     buf_add(&c->queue, data, bytes);
 }
 
+static void on_begin(void *user, size_t n_reused)
+{
+    struct choice *c = user;
+    if (n_reused) atomic_store(&c->job->live.cached, true);
+}
+
 static bool on_text(void *user, const char *bytes, size_t n)
 {
     struct choice *c = user;
@@ -95,6 +101,7 @@ static void job_free(struct job *j)
     struct server *s = j->server;
     for (int i = 0; j->choice && i < j->n_choices; i++) drop_choice(&j->choice[i]);
     mem_free(j->choice);
+    buf_drop(&j->live.messages);
     ask_drop(&j->ask);
     pthread_mutex_destroy(&j->lock);
     mem_free(j);
@@ -461,7 +468,8 @@ static bool make_requests(struct job *j, luce_request *requests, struct refusal 
         requests[i] = (luce_request){ .tokens = p->ids, .n_tokens = p->n, .sampling = a->sampling,
                                       .max_tokens = max_tokens, .stop = a->stop,
                                       .n_stop = a->chat ? 0 : a->n_stop,
-                                      .show_special = splitter_wants_special(c->splitter), .on_text = on_text,
+                                      .show_special = splitter_wants_special(c->splitter), .on_begin = on_begin,
+                                      .on_text = on_text,
                                       .on_token = on_token, .logprobs = a->logprobs, .top_logprobs = a->top_logprobs,
                                       .draft = a->draft, .fresh = a->fresh, .user = c };
         requests[i].sampling.seed += (uint64_t)(i % a->choices);

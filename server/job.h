@@ -105,6 +105,8 @@ struct live_job {                   /* what live.h keeps of a job; fixed once it
     double began;                   /* clock seconds */
     int max_output;                 /* of a choice */
     atomic_int n_tokens;            /* of all choices */
+    atomic_bool cached;             /* a choice began with what the cache had */
+    struct buf messages;            /* the beginning of the conversation as JSON text */
     size_t n_excerpt;               /* bytes of the first prompt's beginning */
     char excerpt[200];
 };

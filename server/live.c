@@ -10,7 +10,8 @@
 #include "server/print.h"
 #include "server/route.h"
 
-enum { HISTORY = 50, SHOWN = 64, EXCERPT_TOKENS = 40, TOKENS_PER_EVENT = 10, BEHIND_BYTES = 256 << 10 };
+enum { MESSAGES_BYTES = 4096, HISTORY = 50, SHOWN = 64, EXCERPT_TOKENS = 40,
+       TOKENS_PER_EVENT = 10, BEHIND_BYTES = 256 << 10 };
 
 struct ended {                      /* a choice that ran to its end */
     double prefill, decode, accepted;           /* tokens a second, likewise, share */
@@ -62,22 +63,43 @@ static void wake_all(struct live *l)
 }
 
 /* ---- requests ------------------------------------------------------------------------------------- */
+/* The longest beginning of at most `most` bytes that ends with a whole character; a broken one is replaced where it
+ * is shown. */
+static size_t whole_characters(const char *text, size_t n, size_t most)
+{
+    size_t at = 0;
+    while (at < n) {
+        int bytes = utf8_character(text + at, n - at);
+        size_t step = (size_t)(bytes < 0 ? -bytes : bytes);
+        if (at + step > most) break;
+        at += step;
+    }
+    return at;
+}
+
+static void take_messages(struct job *j)
+{
+    struct buf *out = &j->live.messages, text = { 0 };
+    const json_t *all = j->ask.messages;
+    for (size_t i = 0; i < json_array_size(all) && text.len < MESSAGES_BYTES; i++) {
+        buf_add_char(&text, i ? ',' : '[');
+        tree_print(&text, json_array_get(all, i), TREE_COMPACT);
+        if (i + 1 == json_array_size(all)) buf_add_char(&text, ']');
+    }
+    buf_add(out, buf_text(&text), whole_characters(buf_text(&text), text.len, MESSAGES_BYTES));
+    buf_drop(&text);
+}
+
 static void take_excerpt(struct job *j)
 {
     const struct prompt *p = &j->ask.prompts[0];
-    size_t n = 0, at = 0;
+    size_t n = 0;
     char *text = NULL;
     luce_error err = { 0 };
     size_t ids = p->n < EXCERPT_TOKENS ? p->n : EXCERPT_TOKENS;
     if (luce_detokenize(j->server->model, p->ids, ids, LUCE_SPECIAL, &text, &n, &err)) return;
-    while (at < n) {                /* whole characters; a broken one is replaced where it is shown */
-        int bytes = utf8_character(text + at, n - at);
-        size_t step = (size_t)(bytes < 0 ? -bytes : bytes);
-        if (at + step > sizeof j->live.excerpt) break;
-        at += step;
-    }
-    memcpy(j->live.excerpt, text, at);
-    j->live.n_excerpt = at;
+    j->live.n_excerpt = whole_characters(text, n, sizeof j->live.excerpt);
+    memcpy(j->live.excerpt, text, j->live.n_excerpt);
     luce_free(text);
 }
 
@@ -85,6 +107,7 @@ void live_add(struct job *j)
 {
     struct live *l = j->server->live;
     take_excerpt(j);
+    take_messages(j);
     j->live.began = clock_seconds();
     j->live.going = j->n_choices;
     pthread_mutex_lock(&l->lock);
@@ -163,6 +186,7 @@ void live_text(struct job *j, struct str text)
 }
 
 /* ---- what is told --------------------------------------------------------------------------------- */
+/* Members of the open object. */
 static void put_request(struct json *o, const struct job *j, bool trusted)
 {
     const struct ask *a = &j->ask;
@@ -171,7 +195,6 @@ static void put_request(struct json *o, const struct job *j, bool trusted)
     int64_t prompt = 0;
     for (int i = 0; i < a->n_prompts; i++) prompt += (int64_t)a->prompts[i].n;
     if (!session) session = field_text(json_object_get(a->body, "extra_body"), "session_id");
-    json_open_object(o);
     put_text(o, "id", j->id);
     if (trusted) put_str(o, "prompt_excerpt", (struct str){ v->excerpt, v->n_excerpt });
     else put_text(o, "prompt_excerpt", NULL);
@@ -187,8 +210,18 @@ static void put_request(struct json *o, const struct job *j, bool trusted)
     put_int(o, "top_k", a->sampling.top_k);
     put_bool(o, "thinking_enabled", a->thinks);
     put_text(o, "session_id", trusted ? session : NULL);
+    put_bool(o, "cache_hit", atomic_load(&v->cached));
     put_bool(o, "pflash", false);
     put_bool(o, "spec_decode", j->server->info.speculates && a->draft >= 0);
+}
+
+static void put_current(struct json *o, const struct job *j, bool trusted)
+{
+    const struct buf *messages = &j->live.messages;
+    json_open_object(o);
+    put_request(o, j, trusted);
+    if (trusted && messages->len) put_str(o, "messages", str_in(messages));
+    else put_text(o, "messages", NULL);
     json_close(o);
 }
 
@@ -220,11 +253,15 @@ void live_put(struct server *s, struct json *o, bool trusted)
     pthread_mutex_lock(&l->lock);
     put_text(o, "phase", !l->first ? "idle" : atomic_load(&l->first->live.n_tokens) ? "decode" : "prefill");
     json_key(o, "current");
-    if (l->first) put_request(o, l->first, trusted);
+    if (l->first) put_current(o, l->first, trusted);
     else json_put_null(o);
     json_key(o, "requests");
     json_open_array(o);
-    for (const struct job *j = l->first; j && n < SHOWN; j = j->live.after, n++) put_request(o, j, trusted);
+    for (const struct job *j = l->first; j && n < SHOWN; j = j->live.after, n++) {
+        json_open_object(o);
+        put_request(o, j, trusted);
+        json_close(o);
+    }
     json_close(o);
     put_history(o, l);
     pthread_mutex_unlock(&l->lock);

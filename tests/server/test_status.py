@@ -14,7 +14,7 @@ SCRIPTS = {
 }
 PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses", "completions": "/v1/completions"}
 KEYS = {"id", "prompt_excerpt", "prompt_tokens", "completion_tokens", "stream", "elapsed_s", "model", "format", "max_output",
-        "temperature", "top_p", "top_k", "thinking_enabled", "session_id", "pflash", "spec_decode"}
+        "temperature", "top_p", "top_k", "thinking_enabled", "session_id", "cache_hit", "pflash", "spec_decode", "messages"}
 ENDED = {"prefill_tok_s", "decode_tok_s", "accept_rate", "prompt_tokens", "completion_tokens", "cache_hit", "pflash", "spec_decode"}
 
 
@@ -116,6 +116,11 @@ class Status(unittest.TestCase):
                 self.assertEqual(set(now), KEYS)
                 self.assertEqual(s["phase"], "decode")
                 self.assertEqual([now["id"]], [r["id"] for r in s["requests"]])
+                self.assertEqual(set(s["requests"][0]), KEYS - {"messages"})
+                if api == "completions":
+                    self.assertIsNone(now["messages"])
+                else:
+                    self.assertEqual(json.loads(now["messages"])[-1], {"role": "user", "content": "[[slow]] a secret " + "ä€" * 90})
                 self.assertIn("[[slow]]", now["prompt_excerpt"])
                 self.assertLessEqual(len(now["prompt_excerpt"].encode()), 200 + 3)
                 self.assertGreater(now["prompt_tokens"], 90)
@@ -180,6 +185,19 @@ class Status(unittest.TestCase):
         self.end(pair)
         self.wait_for(self.nothing)
 
+    def test_what_the_current_one_found_in_the_cache_and_how_it_begins(self):
+        text = "[[slow]] " + "é" * 2200
+        for hit in (False, True):
+            pair = self.begin("chat", text, max_tokens=500)
+            self.wait_for(lambda: self.status()["current"]["completion_tokens"] > 0)
+            now = self.status()["current"]
+            self.assertEqual(now["cache_hit"], hit)
+            self.assertLessEqual(len(now["messages"].encode()), 4096)
+            self.assertGreater(len(now["messages"].encode()), 4090)
+            self.assertTrue(('[{"role":"user","content":"' + text).startswith(now["messages"]))
+            self.end(pair)
+            self.wait_for(self.nothing)
+
     def test_texts_are_hidden_from_others(self):
         secret = "hidden thing"
         pair = self.begin("chat", "[[slow]] " + secret, session_id="hidden session")
@@ -200,7 +218,7 @@ class Status(unittest.TestCase):
     def assert_hidden(self, s):
         self.assertNotIn("hidden", json.dumps(s))
         self.assertEqual(set(s["current"]), KEYS)
-        self.assertEqual((s["current"]["prompt_excerpt"], s["current"]["session_id"]), (None, None))
+        self.assertEqual([s["current"][k] for k in ("prompt_excerpt", "session_id", "messages")], [None] * 3)
         self.assertGreater(s["current"]["prompt_tokens"], 0)
 
     @unittest.skipUnless(other_address(), "this machine has no other address")
