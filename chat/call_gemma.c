@@ -25,9 +25,17 @@ static enum verdict read_name(struct reply *r, bool end)
     return V_DONE;
 }
 
+/* The comma before a value or key is passed on with it: a bracket may follow it where none may stand. */
+static void add_comma(struct reply *r)
+{
+    if (r->comma) buf_add_text(&r->args, ", ");
+    r->comma = false;
+}
+
 static enum verdict open_container(struct reply *r, char c)
 {
     if (r->depth == DEPTH_MAX) return V_BROKEN;
+    add_comma(r);
     r->stack[r->depth++] = c;
     buf_add_char(&r->args, c);
     r->at++;
@@ -38,7 +46,7 @@ static enum verdict open_container(struct reply *r, char c)
 static enum verdict close_container(struct reply *r)
 {
     char c = r->in.data[r->at];
-    if (r->depth == 0 || r->stack[r->depth - 1] != (c == '}' ? '{' : '[')) return V_BROKEN;
+    if (r->depth == 0 || r->comma || r->stack[r->depth - 1] != (c == '}' ? '{' : '[')) return V_BROKEN;
     buf_add_char(&r->args, c);
     r->at++;
     r->state = --r->depth ? G_AFTER : G_CLOSE;
@@ -49,19 +57,18 @@ static enum verdict close_container(struct reply *r)
 static enum verdict read_word(struct reply *r)
 {
     size_t from = r->at, at = from;
-    while (at < r->in.len && !strchr(",}]", r->in.data[at])) at++;
+    while (at < r->in.len && (!r->in.data[at] || !strchr(",}]", r->in.data[at]))) at++;
     if (at == r->in.len) return V_MORE;
     while (at > from && is_space(r->in.data[at - 1])) at--;
     if (at == from) return V_BROKEN;
-    json_t *v = json_of(r, r->in.data + from, at - from);
-    if (v) {
+    add_comma(r);
+    if (is_json_word((struct str){ r->in.data + from, at - from })) {
         buf_add(&r->args, r->in.data + from, at - from);
     } else {
         buf_add_char(&r->args, '"');
         escape_json(&r->args, r->in.data + from, at - from);
         buf_add_char(&r->args, '"');
     }
-    json_decref(v);
     r->at = at;
     r->state = G_AFTER;
     return V_DONE;
@@ -79,10 +86,10 @@ static enum verdict read_value(struct reply *r, bool end)
     if (quote < 0) return V_MORE;
     if (!quote && c != '"') return read_word(r);
     r->at += quote ? QUOTE_BYTES : 1;
+    add_comma(r);
     buf_add_char(&r->args, '"');
     r->state = quote ? G_STRING : G_JSON_STRING;
     r->seen = r->value = r->at;
-    r->escaped = false;
     return V_DONE;
 }
 
@@ -102,6 +109,7 @@ static enum verdict read_key(struct reply *r)
         from = QUOTE_BYTES, to -= QUOTE_BYTES;
     else if (to >= 2 && *p == '"' && p[to - 1] == '"') from = 1, to--;
     if (to <= from) return V_BROKEN;
+    add_comma(r);
     buf_add_char(&r->args, '"');
     escape_json(&r->args, p + from, to - from);
     buf_add_text(&r->args, "\": ");
@@ -132,27 +140,7 @@ static enum verdict read_string(struct reply *r, bool end)
     size_t to = end ? r->in.len : r->seen;
     escape_json(&r->args, r->in.data + r->value, to - r->value);
     r->value = r->seen = to;
-    return V_MORE;
-}
-
-/* A string as in JSON, which models write now and then: copied with its escapes. */
-static enum verdict read_json_string(struct reply *r)
-{
-    for (; r->at < r->in.len; r->at++) {
-        char c = r->in.data[r->at];
-        if ((unsigned char)c < 0x20) {
-            escape_json(&r->args, &c, 1);
-            continue;
-        }
-        buf_add_char(&r->args, c);
-        if (r->escaped) r->escaped = false;
-        else if (c == '\\') r->escaped = true;
-        else if (c == '"') {
-            r->at++;
-            r->state = G_AFTER;
-            return V_DONE;
-        }
-    }
+    if (end) r->at = to;
     return V_MORE;
 }
 
@@ -162,7 +150,7 @@ static enum verdict read_after(struct reply *r)
     if (r->at == r->in.len) return V_MORE;
     if (r->in.data[r->at] != ',') return strchr("}]", r->in.data[r->at]) ? close_container(r) : V_BROKEN;
     r->at++;
-    buf_add_text(&r->args, ", ");
+    r->comma = true;
     r->state = r->stack[r->depth - 1] == '{' ? G_KEY : G_VALUE;
     return V_DONE;
 }
@@ -200,7 +188,9 @@ enum verdict read_gemma_call(struct reply *r, bool end)
         case G_VALUE: v = read_value(r, end); break;
         case G_KEY: v = read_key(r); break;
         case G_STRING: v = read_string(r, end); break;
-        case G_JSON_STRING: v = read_json_string(r); break;
+        case G_JSON_STRING:                     /* as in JSON, which models write now and then */
+            if ((v = copy_string(r, false, end)) == V_DONE) r->state = G_AFTER;
+            break;
         case G_AFTER: v = read_after(r); break;
         default: return read_close(r, end);
         }

@@ -1,6 +1,6 @@
-/* chat/call_json.c - calls written as JSON: Hermes and Qwen2.5/3 (object in tags), Llama 3 (bare object),
- * Mistral (list of objects, or NAME[ARGS]object). The arguments are passed on as the model writes them;
- * jansson checks them when they are complete. Here only the ends of values are found. */
+/* chat/call_json.c - calls written as JSON: Hermes and Qwen2.5/3 (object or list in tags), Llama 3 (bare
+ * object), Mistral (list of objects, or NAME[ARGS]object). Arguments are copied as the model writes them
+ * (call_copy.c); of other values only the ends are found. */
 #define _GNU_SOURCE             /* memmem */
 #include "chat/reply_private.h"
 
@@ -47,15 +47,8 @@ static json_t *value_json(struct reply *r)
     return json_of(r, r->in.data + r->value, r->seen - r->value);
 }
 
-/* Passes on what is known of arguments that are an object in the text. */
-static void pass_arguments(struct reply *r)
-{
-    if (r->in.data[r->value] != '{' || r->seen <= r->value + r->args.len) return;
-    size_t from = r->value + r->args.len;
-    buf_add(&r->args, r->in.data + from, r->seen - from);
-}
-
-enum { AT_OPEN, AT_KEY, AT_COLON, AT_VALUE, IN_VALUE, AT_COMMA, AT_CLOSE, AT_NAME, AT_ID, AT_ARGS, IN_ARGS, AT_NEXT };
+enum { AT_OPEN, AT_KEY, AT_COLON, AT_VALUE, IN_VALUE, IN_ARGUMENTS, AT_COMMA, AT_CLOSE,
+       AT_LIST_END, AT_PROGRAM_KEY, AT_PROGRAM_VALUE, AT_NAME, AT_ARGS };
 
 static bool is_arguments(const struct reply *r)
 {
@@ -68,22 +61,22 @@ static bool key_is(const struct reply *r, const char *key)
     return str_is((struct str){ buf_text(&r->key), r->key.len }, key);
 }
 
-/* A value is complete: takes the name and arguments that are a string or something else than an object. */
+/* A value is complete: takes the name, and arguments that are JSON in a string. */
 static bool take_value(struct reply *r)
 {
     bool name = key_is(r, "name"), arguments = is_arguments(r);
     if (!name && !arguments) return true;
-    if (arguments && r->in.data[r->value] == '{') {
-        pass_arguments(r);
-        json_t *json = value_json(r);
-        json_decref(json);
-        return json != NULL;
-    }
-    json_t *json = value_json(r);
+    json_t *json = value_json(r), *inside = NULL;
     bool good = json_is_string(json) || (arguments && json_is_null(json));
-    if (name && good) good = call_start(r, (struct str){ json_string_value(json), json_string_length(json) },
-                                        (struct str){ 0 });
-    if (arguments && json_is_string(json)) buf_add(&r->args, json_string_value(json), json_string_length(json));
+    struct str text = { json_string_value(json), json_string_length(json) };
+    while (arguments && text.len && is_space(*text.at)) text.at++, text.len--;
+    if (name && good) good = call_start(r, text, (struct str){ 0 });
+    if (arguments && text.len) {
+        inside = json_of(r, text.at, text.len);
+        good = json_is_object(inside);
+        if (good) buf_add(&r->args, text.at, text.len);
+    }
+    json_decref(inside);
     json_decref(json);
     return good;
 }
@@ -140,11 +133,15 @@ static enum verdict object_step(struct reply *r, bool end)
         }
         value_starts(r);
         if (is_arguments(r) && r->args.len) return V_BROKEN;        /* a second one: part of the first may be told */
-        r->state = IN_VALUE;
+        r->state = c == '{' && is_arguments(r) ? IN_ARGUMENTS : IN_VALUE;
         return V_DONE;
+    case IN_ARGUMENTS: {
+        enum verdict v = copy_json(r, end);
+        if (v == V_DONE) r->state = AT_COMMA;
+        return v;
+    }
     case IN_VALUE: {
         enum verdict v = find_end(r, end);
-        if (is_arguments(r)) pass_arguments(r);     /* up to the byte that breaks it, however it is cut */
         if (v != V_DONE) return v;
         if (!take_value(r)) return V_BROKEN;
         r->at = r->seen;
@@ -161,102 +158,198 @@ static enum verdict object_step(struct reply *r, bool end)
     }
 }
 
-/* Up to the object's closing brace. */
+/* Whether the mark that ends calls stands at `at`: as mark_at. */
+static int close_at(const struct reply *r, size_t at, bool end)
+{
+    return r->p.dialect->close ? mark_at(r, at, r->p.dialect->close, end) : 0;
+}
+
+/* Up to the object's closing brace. A model may forget braces at the end of the call. */
 static enum verdict read_object(struct reply *r, bool end)
 {
     while (r->state < AT_CLOSE) {
-        skip_space(r);
-        if (r->at == r->in.len) {       /* a model may forget the last braces */
+        if (r->state != IN_ARGUMENTS) skip_space(r);
+        if (r->at == r->in.len && r->state != IN_ARGUMENTS) {
             if (end && r->natural && r->state == AT_COMMA && r->args.len) break;
             return V_MORE;
+        }
+        if (r->state == AT_COMMA && r->in.data[r->at] == '<' && r->args.len) {
+            int there = close_at(r, r->at, end);
+            if (there < 0) return V_MORE;
+            if (there) break;
         }
         enum verdict v = object_step(r, end);
         if (v != V_DONE) return v;
     }
+    r->state = AT_CLOSE;
     return V_DONE;
 }
 
-/* Hermes: object, then the closing tag. Bare: the object alone; further ones may follow after ';'. */
+/* The mark that ends a call, if it is there; before it braces too many are dropped. */
+static enum verdict read_close(struct reply *r, bool end)
+{
+    size_t at = r->at;
+    while (at < r->in.len && (is_space(r->in.data[at]) || r->in.data[at] == '}')) at++;
+    if (at == r->in.len && !end) return V_MORE;
+    int there = close_at(r, at, end);
+    if (there == 1) r->at = at + strlen(r->p.dialect->close);
+    else if (at == r->in.len) r->at = at;
+    return there < 0 ? V_MORE : V_DONE;
+}
+
+/* An object, or a list of them, then the closing mark. */
+static enum verdict read_objects(struct reply *r, bool end)
+{
+    if (r->state == AT_OPEN && !r->list) {
+        skip_space(r);
+        if (r->at == r->in.len) return V_MORE;
+        r->list = r->in.data[r->at] == '[';
+        r->at += r->list;
+    }
+    enum verdict v = V_DONE;
+    while (v == V_DONE && r->list && r->state != AT_LIST_END) {
+        if ((v = read_object(r, end)) != V_DONE) return v;
+        skip_space(r);
+        if (r->at == r->in.len && !end) return V_MORE;
+        char c = r->at < r->in.len ? r->in.data[r->at] : ']';
+        int close = c == '<' ? close_at(r, r->at, end) : 0;
+        if (close < 0) return V_MORE;
+        if (c != ',' && c != ']' && !close) return V_BROKEN;
+        r->at += r->at < r->in.len && !close;
+        if ((v = call_finish(r)) != V_DONE) return v;
+        r->list = true;
+        r->from = r->opened = r->at;            /* the calls before are given out */
+        r->state = c == ',' ? AT_OPEN : AT_LIST_END;
+    }
+    if (r->list) return read_close(r, end);
+    if ((v = read_object(r, end)) != V_DONE || (v = read_close(r, end)) != V_DONE) return v;
+    return call_finish(r);
+}
+
+/* In tags. Or bare: further ones may follow after ';'. */
 enum verdict read_json_call(struct reply *r, bool end)
 {
+    if (!r->single) return read_objects(r, end);
     enum verdict v = read_object(r, end);
     if (v != V_DONE) return v;
     size_t after = r->at;
     skip_space(r);
-    if (r->single) {
-        if (r->at == r->in.len && !end) return V_MORE;
-        if (r->at == r->in.len || r->in.data[r->at] != ';') {
-            bool tail = r->at < r->in.len;
-            if (tail) r->at = after;
-            return call_finish(r);
-        }
-        r->at++;
-        if ((v = call_finish(r)) != V_DONE) return v;
-        r->from = r->opened = r->at;
-        r->skip_blank = true;
-        return read_json_call(r, end);
+    if (r->at == r->in.len && !end) {
+        r->at = after;
+        return V_MORE;
     }
-    const char *close = r->p.dialect->tags ? r->p.dialect->tags->close : "</tool_call>";
-    int there = mark_at(r, r->at, close, end);
-    if (there < 0) return V_MORE;
-    if (there) r->at += strlen(close);
-    else r->at = after;
-    return call_finish(r);
+    if (r->at == r->in.len || r->in.data[r->at] != ';') {
+        if (r->at < r->in.len) r->at = after;
+        if ((v = read_close(r, end)) != V_DONE) return v;
+        return call_finish(r);
+    }
+    r->at++;
+    if ((v = call_finish(r)) != V_DONE) return v;
+    r->from = r->opened = r->at;
+    r->skip_blank = true;
+    return read_json_call(r, end);
 }
 
-/* `<|python_tag|>NAME.call(key="value", ...)`: keys are words, values JSON. Or an object after the tag. */
+/* ---- Llama --------------------------------------------------------------------------------------- */
+
+/* A string between single quotes, from r->at on. */
+static enum verdict read_single_quoted(struct reply *r)
+{
+    const char *p = r->in.data;
+    size_t to = r->at + 1;
+    while (to < r->in.len && p[to] != '\'') to += p[to] == '\\' ? 2 : 1;
+    if (to >= r->in.len) return V_MORE;
+    buf_add_char(&r->args, '"');
+    for (size_t i = r->at + 1; i < to; i++) {
+        if (p[i] == '\\' && strchr("\\\"/bfnrt", p[i + 1]) && p[i + 1]) buf_add(&r->args, p + i++, 2);
+        else if (p[i] == '\\' && p[i + 1] == '\'') buf_add_char(&r->args, p[++i]);
+        else escape_json(&r->args, p + i, 1);
+    }
+    buf_add_char(&r->args, '"');
+    r->at = to + 1;
+    return V_DONE;
+}
+
+/* The value of key=value: JSON, or as a program writes it. */
+static enum verdict read_program_value(struct reply *r, bool end)
+{
+    static const char *const words[][2] = { { "True", "true" }, { "False", "false" }, { "None", "null" } };
+    char c = r->in.data[r->at];
+    if (c == '\'') return read_single_quoted(r);
+    if (strchr("{[\"", c) || r->step) return copy_json(r, end);
+    size_t to = r->at;
+    while (to < r->in.len && !is_space(r->in.data[to]) && !strchr(",)", r->in.data[to])) to++;
+    if (to == r->in.len) return V_MORE;
+    struct str word = { r->in.data + r->at, to - r->at };
+    for (size_t i = 0; i < 3; i++)
+        if (str_is(word, words[i][0])) word = str_of(words[i][1]);
+    if (!is_json_word(word)) return V_BROKEN;
+    buf_add(&r->args, word.at, word.len);
+    r->at = to;
+    return V_DONE;
+}
+
+/* Between `NAME.call(` and `)`: words as keys. */
+static enum verdict read_program_key(struct reply *r)
+{
+    const char *p = r->in.data;
+    size_t to = r->at;
+    if (p[to] == ',' && r->params && !r->comma) {
+        r->comma = true;
+        r->at++;
+        return V_DONE;
+    }
+    if (p[to] == ')') {
+        r->at++;
+        buf_add_text(&r->args, r->params ? "}" : "{}");
+        return call_finish(r);
+    }
+    while (to < r->in.len && to - r->at <= NAME_MAX_BYTES && !is_space(p[to]) && !strchr("=,()\"'", p[to])) to++;
+    if (to == r->in.len) return V_MORE;
+    if (p[to] != '=' || to == r->at || (r->params && !r->comma)) return V_BROKEN;
+    buf_add_text(&r->args, r->params++ ? ", \"" : "{\"");
+    escape_json(&r->args, p + r->at, to - r->at);
+    buf_add_text(&r->args, "\": ");
+    r->at = to + 1;
+    r->comma = false;
+    r->step = r->depth = 0;
+    r->state = AT_PROGRAM_VALUE;
+    return V_DONE;
+}
+
+/* `<|python_tag|>NAME.call(key="value", ...)`. Or an object after the tag. */
 enum verdict read_llama_call(struct reply *r, bool end)
 {
-    skip_space(r);
+    if (r->state == AT_OPEN) skip_space(r);
     if (r->at == r->in.len && r->state == AT_OPEN) return V_MORE;
-    if (r->state != AT_OPEN || r->in.data[r->at] == '{') return read_json_call(r, end);
-    const char *p = r->in.data + r->at;
-    size_t left = r->in.len - r->at, most = NAME_MAX_BYTES + 6;
-    const char *call = memmem(p, left < most ? left : most, ".call(", 6);
-    if (!call) return left >= most || memchr(p, '\n', left) ? V_BROKEN : V_MORE;
-    if (memchr(p, '\n', (size_t)(call - p))) return V_BROKEN;
-    struct str name = { p, (size_t)(call - p) };
-    size_t at = r->at + name.len + 6;
-    buf_clear(&r->args);
-    buf_add_char(&r->args, '{');
-    for (int n = 0;; n++) {
-        while (at < r->in.len && (is_space(r->in.data[at]) || (n && r->in.data[at] == ','))) at++;
-        if (at == r->in.len) return V_MORE;
-        if (r->in.data[at] == ')') break;
-        size_t rest = r->in.len - at;
-        const char *equal = memchr(r->in.data + at, '=', rest < NAME_MAX_BYTES ? rest : NAME_MAX_BYTES);
-        if (!equal) return rest >= NAME_MAX_BYTES ? V_BROKEN : V_MORE;
-        size_t key = (size_t)(equal - (r->in.data + at));
-        if (n) buf_add_text(&r->args, ", ");
-        buf_add_char(&r->args, '"');
-        escape_json(&r->args, r->in.data + at, key);
-        buf_add_text(&r->args, "\": ");
-        size_t from = r->at;
-        r->at = at + key + 1;
-        value_starts(r);
-        r->at = from;
-        enum verdict v = V_MORE;
-        for (; r->seen < r->in.len && (r->in_string || r->depth || r->in.data[r->seen] != ')');) {
-            size_t was = r->in.len;
-            r->in.len = r->seen + 1;            /* a byte at a time, so that ')' ends a bare word */
-            v = find_end(r, end);
-            r->in.len = was;
-            if (v != V_MORE) break;
-        }
-        if (v == V_BROKEN) return v;
-        if (r->seen == r->in.len) return V_MORE;
-        buf_add(&r->args, r->in.data + r->value, r->seen - r->value);
-        at = r->seen;
+    if (r->state < AT_PROGRAM_KEY && (r->state != AT_OPEN || strchr("{[", r->in.data[r->at])))
+        return read_json_call(r, end);
+    if (r->state == AT_OPEN) {
+        const char *p = r->in.data + r->at;
+        size_t left = r->in.len - r->at, most = NAME_MAX_BYTES + 6;
+        const char *call = memmem(p, left < most ? left : most, ".call(", 6);
+        const char *line = memchr(p, '\n', left < most ? left : most);
+        if (!call) return left >= most || line ? V_BROKEN : V_MORE;
+        if (!call_start(r, (struct str){ p, (size_t)(call - p) }, (struct str){ 0 })) return V_BROKEN;
+        r->at += (size_t)(call - p) + 6;
+        r->state = AT_PROGRAM_KEY;
     }
-    buf_add_char(&r->args, '}');
-    if (!call_start(r, name, (struct str){ 0 })) return V_BROKEN;
-    r->at = at + 1;
-    return call_finish(r);
+    enum verdict v = V_DONE;
+    while (v == V_DONE && r->started) {
+        if (r->state == AT_PROGRAM_KEY || r->step == 0) skip_space(r);
+        if (r->at == r->in.len) return V_MORE;
+        if (r->state == AT_PROGRAM_KEY) {
+            v = read_program_key(r);
+        } else if ((v = read_program_value(r, end)) == V_DONE) {
+            r->state = AT_PROGRAM_KEY;
+        }
+    }
+    return v;
 }
 
 /* ---- Mistral ------------------------------------------------------------------------------------- */
 
-/* NAME [CALL_ID]id [ARGS]{...}: the end of what stands before the next mark, or of the object. */
+/* NAME [CALL_ID]id [ARGS]{...} */
 static enum verdict read_named(struct reply *r, bool end)
 {
     const char *p = r->in.data;
@@ -286,39 +379,22 @@ static enum verdict read_named(struct reply *r, bool end)
     }
     if (r->state == AT_ARGS) {
         skip_space(r);
-        if (r->at == r->in.len) return V_MORE;
+        if (r->at == r->in.len) return end && r->natural ? call_finish(r) : V_MORE;
+        if (mark_at(r, r->at, "[TOOL_CALLS]", end) == 1) return call_finish(r);
+        if (p[r->at] == '[' && mark_at(r, r->at, "[TOOL_CALLS]", end) < 0) return V_MORE;
         if (p[r->at] != '{') return V_BROKEN;
-        value_starts(r);
-        r->state = IN_ARGS;
+        r->state = IN_ARGUMENTS;
     }
-    enum verdict v = find_end(r, end);
-    pass_arguments(r);
-    if (v != V_DONE) return v;
-    r->at = r->seen;
-    return call_finish(r);
+    enum verdict v = copy_json(r, end);
+    return v == V_DONE ? call_finish(r) : v;
 }
 
 enum verdict read_mistral_call(struct reply *r, bool end)
 {
-    skip_space(r);
-    if (r->at == r->in.len) return V_MORE;
-    if (r->params == 0 && !r->started && r->state == AT_OPEN) {
-        char c = r->in.data[r->at];
-        r->params = c == '[' ? 2 : c == '{' ? 1 : 3;    /* list, object, name */
-        if (c == '[') r->at++;
-        if (r->params == 3) r->state = AT_NAME;
+    if (r->state == AT_OPEN && !r->list) {
+        skip_space(r);
+        if (r->at == r->in.len) return V_MORE;
+        if (!strchr("[{", r->in.data[r->at])) r->state = AT_NAME;
     }
-    if (r->params == 3) return read_named(r, end);
-    enum verdict v = read_object(r, end);
-    if (v != V_DONE) return v;
-    skip_space(r);
-    if (r->params == 1) return call_finish(r);
-    if (r->at == r->in.len && !end) return V_MORE;
-    char c = r->at < r->in.len ? r->in.data[r->at] : ']';
-    if (c != ',' && c != ']') return V_BROKEN;
-    if (r->at < r->in.len) r->at++;
-    if ((v = call_finish(r)) != V_DONE || c == ']') return v;
-    r->params = 2;
-    r->from = r->opened = r->at;                /* the calls before are given out */
-    return read_mistral_call(r, end);
+    return r->state >= AT_NAME || (r->state == IN_ARGUMENTS && r->levels == 0) ? read_named(r, end) : read_objects(r, end);
 }

@@ -124,17 +124,27 @@ static void end_value(struct reply *r, size_t to)
     r->state = S_BODY;
 }
 
+/* Whether after the call's end, which stands at `at`, the reply ends or a further call begins. */
+static int nothing_follows(const struct reply *r, size_t at, bool end)
+{
+    const struct tag_form *f = r->p.dialect->tags;
+    size_t after, next;
+    after_space(r, at, f->call_close, end, &after);
+    if (f->close && after_space(r, after, f->close, end, &next) == 1) after = next;
+    while (after < r->in.len && is_space(r->in.data[after])) after++;
+    if (after == r->in.len) return end ? 1 : -1;
+    int more = mark_at(r, after, r->p.dialect->open[0], end);
+    return more == 1 ? after_space(r, after + strlen(r->p.dialect->open[0]), f->name_open, end, &next) : more;
+}
+
 /* A value without its closing tag: the next key, if declared and not yet given, or the end of the call. */
 static int value_is_left_open(const struct reply *r, size_t at, bool end)
 {
     const struct tag_form *f = r->p.dialect->tags;
-    if (!f->newlines || at == 0 || r->in.data[at - 1] != '\n') return 0;
+    if (!f->newlines || at == 0) return 0;
     int close = call_ends(r, at, end);
-    if (close == 1) {
-        size_t after;
-        int wrapped = after_space(r, at, f->call_close, end, &after);
-        return wrapped;
-    }
+    if (r->in.data[at - 1] != '\n') return close == 1 ? nothing_follows(r, at, end) : close;
+    if (close == 1) return 1;
     int key = mark_at(r, at, f->key_open, end);
     if (key == 1) {
         size_t from = at + strlen(f->key_open);
@@ -177,6 +187,9 @@ static enum verdict read_value(struct reply *r, bool end)
         const char *and = f->attribute && safe > r->value ? memrchr(r->in.data + r->value, '&', safe - r->value) : NULL;
         if (and&&safe - (size_t)(and-r->in.data) < 6) safe = (size_t)(and-r->in.data);
         pass_string(r, safe);
+    } else if (end && r->natural) {             /* counts if the call was told already */
+        end_value(r, r->in.len);
+        r->at = r->in.len;
     } else if (end && r->is_string) {
         pass_string(r, r->in.len);
     } else if (end) {

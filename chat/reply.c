@@ -63,45 +63,59 @@ const json_t *call_schema(const struct reply *r, const char *key)
 void call_reset(struct reply *r)
 {
     buf_clear(&r->name);
+    buf_clear(&r->id);
     buf_clear(&r->key);
     buf_clear(&r->args);
     r->told = r->value = r->seen = 0;
-    r->state = r->depth = r->levels = r->params = 0;
-    r->started = r->in_string = r->escaped = r->is_string = r->as_text = r->unwrapped = false;
+    r->state = r->depth = r->levels = r->params = r->step = 0;
+    r->started = r->announced = r->in_string = r->escaped = r->is_string = r->as_text = r->unwrapped = false;
+    r->comma = r->list = false;
     json_decref(r->given);
     r->given = NULL;
 }
 
 bool call_start(struct reply *r, struct str name, struct str id)
 {
+    if (r->started) return true;
     if (name.len == 0 || name.len > NAME_MAX_BYTES) return false;
     for (size_t i = 0; i < name.len; i++)
-        if (is_space(name.at[i]) || strchr("<>{}[]\"\\", name.at[i])) return false;
+        if (is_space(name.at[i]) || !name.at[i] || strchr("<>{}[]\"\\", name.at[i])) return false;
     if (r->single && !tool_find(r->p.tools, name)) return false;
-    if (r->started) return true;
-    buf_clear(&r->name);
     buf_add(&r->name, name.at, name.len);
+    buf_add(&r->id, id.at, id.len);
     r->started = true;
-    struct reply_event e = { .kind = REPLY_CALL, .text = name, .call = r->n_calls, .id = id };
-    r->begun = true;
-    r->p.on_event(r->p.user, &e);
     return true;
+}
+
+bool call_is_sure(const struct reply *r)
+{
+    return r->started && r->args.len >= CALL_SURE_BYTES;
+}
+
+static void tell(struct reply *r)
+{
+    if (!r->announced) {
+        struct reply_event e = { .kind = REPLY_CALL, .text = { buf_text(&r->name), r->name.len }, .call = r->n_calls,
+                                 .id = { buf_text(&r->id), r->id.len } };
+        r->begun = r->announced = true;
+        r->p.on_event(r->p.user, &e);
+    }
+    reply_event(r, REPLY_ARGUMENTS, (struct str){ buf_text(&r->args) + r->told, r->args.len - r->told });
+    r->told = r->args.len;
 }
 
 void call_tell(struct reply *r)
 {
-    if (!r->started || r->args.len <= r->told) return;
-    reply_event(r, REPLY_ARGUMENTS, (struct str){ r->args.data + r->told, r->args.len - r->told });
-    r->told = r->args.len;
+    if (call_is_sure(r)) tell(r);
 }
 
 static void end_call(struct reply *r, enum call_end how)
 {
-    if (!r->started) return;
+    tell(r);
     struct reply_event e = { .kind = REPLY_CALL_END, .call = r->n_calls++, .end = how };
-    if (how != CALL_WHOLE) r->spoiled = true;
+    r->n_whole += how == CALL_WHOLE;
     r->p.on_event(r->p.user, &e);
-    r->started = false;
+    call_reset(r);
 }
 
 json_t *json_of(struct reply *r, const char *text, size_t len)
@@ -121,13 +135,7 @@ enum verdict call_finish(struct reply *r)
 {
     if (!r->started) return V_BROKEN;
     if (r->args.len == 0) buf_add_text(&r->args, "{}");
-    json_t *args = json_of(r, buf_text(&r->args), r->args.len);
-    bool good = json_is_object(args);
-    json_decref(args);
-    if (!good) return V_BROKEN;
-    call_tell(r);
     end_call(r, CALL_WHOLE);
-    call_reset(r);
     return V_DONE;
 }
 
@@ -268,7 +276,6 @@ static void try_event(void *user, const struct reply_event *e)
 {
     struct trial *t = user;
     if (e->kind == REPLY_CALL && !tool_find(t->tools, e->text)) t->bad = true;
-    if (e->kind == REPLY_CALL_END && e->end == CALL_BROKEN) t->bad = true;
     if (e->kind == REPLY_CALL_END && e->end == CALL_WHOLE) t->whole++;
     if (e->kind == REPLY_CALL_END && e->end == CALL_CUT) t->text = true;
     if (e->kind == REPLY_CONTENT) t->text = true;
@@ -325,7 +332,7 @@ static bool read_trial(struct reply *r, bool end)
 
 static void call_is_text(struct reply *r)
 {
-    end_call(r, CALL_BROKEN);
+    r->n_malformed++;
     call_reset(r);
     r->mode = IN_CONTENT;
     /* After the ';' of another bare call anything may stand instead of an object, a longer character too. */
@@ -337,31 +344,36 @@ static void call_is_text(struct reply *r)
     r->scan = r->pos;
 }
 
+static void call_is_over(struct reply *r)
+{
+    r->mode = IN_CONTENT;
+    r->pos = r->scan = r->at;
+    r->skip_blank = true;
+}
+
 static bool read_call(struct reply *r, bool end)
 {
     enum verdict v = r->single ? read_json_call(r, end) : r->p.dialect->read(r, end);
     call_tell(r);
-    if (v == V_BROKEN) {
-        call_is_text(r);
-        return true;
-    }
+    if (v == V_MORE && !end) return false;
     if (v == V_DONE) {
-        r->mode = IN_CONTENT;
-        r->pos = r->scan = r->at;
-        r->skip_blank = true;
+        call_is_over(r);
         return true;
     }
-    if (!end) return false;
-    if (!r->started) {
-        r->at = r->in.len;
+    bool cut = v == V_MORE && r->started && !r->natural, sure = call_is_sure(r);
+    if (v == V_MORE && (cut || !sure)) r->at = r->in.len;
+    if (cut) {
+        end_call(r, CALL_CUT);
+        call_is_over(r);
+    } else if (sure) {
+        r->n_malformed++;
+        json_complete(&r->args);
+        end_call(r, CALL_WHOLE);
+        call_is_over(r);
+    } else {
         call_is_text(r);
-        return true;
     }
-    end_call(r, CALL_CUT);
-    call_reset(r);
-    r->mode = IN_CONTENT;
-    r->pos = r->scan = r->in.len;
-    return false;
+    return true;
 }
 
 static void run(struct reply *r, bool end)
@@ -396,6 +408,7 @@ void reply_close(struct reply *r)
     call_reset(r);
     buf_drop(&r->in);
     buf_drop(&r->name);
+    buf_drop(&r->id);
     buf_drop(&r->key);
     buf_drop(&r->args);
     mem_free(r);
@@ -445,14 +458,19 @@ luce_status reply_end(struct reply *r, bool cut, luce_error *err)
     add_clean(r, tail, (size_t)n, true);
     r->natural = !cut;
     if (!r->in.failed) run(r, true);
-    if (r->in.failed || r->name.failed || r->args.failed || r->key.failed || r->failed)
+    if (r->in.failed || r->name.failed || r->id.failed || r->args.failed || r->key.failed || r->failed)
         return fail(err, LUCE_E_NOMEM, "out of memory for a reply");
     return LUCE_OK;
 }
 
 bool reply_called(const struct reply *r)
 {
-    return r->n_calls > 0 && !r->spoiled;
+    return r->n_whole > 0;
+}
+
+int reply_malformed(const struct reply *r)
+{
+    return r->n_malformed;
 }
 
 size_t reply_unread(const struct reply *r)

@@ -38,9 +38,12 @@ enum reply_kind {
 };
 enum call_end {
     CALL_WHOLE,                 /* the arguments are valid JSON */
-    CALL_CUT,                   /* the reply ended inside: what came is all there is */
-    CALL_BROKEN,                /* no call after all: its text follows as content, whole */
+    CALL_CUT,                   /* a limit ended the reply inside: what came is all there is */
 };
+/* A call is told once it is whole, or once so much of its arguments is there. Until then its text comes out
+ * as content, unchanged, if it turns out to be none. After that it is a call whatever follows: its arguments
+ * are closed where they cease to make sense, and the rest is content. */
+enum { CALL_SURE_BYTES = 512 };
 struct reply_event {
     enum reply_kind kind;
     struct str text;            /* valid UTF-8, borrowed for the time of the event */
@@ -65,12 +68,17 @@ void reply_add(struct reply *r, struct str bytes);
 /* The reply ends: what was held back comes out. cut: by a limit, not by the model; then a call without its
  * end is never whole. LUCE_E_NOMEM when any text was lost. */
 luce_status reply_end(struct reply *r, bool cut, luce_error *err);
-/* At least one call is whole and none is broken or cut: the finish reason is "tool_calls". */
+/* At least one call is whole: the finish reason is "tool_calls", unless a limit cut the reply. */
 bool reply_called(const struct reply *r);
+/* Calls that were begun and came out as content, or were closed before their end. */
+int reply_malformed(const struct reply *r);
 /* Bytes that were taken and not told yet, the text of the event under way included. */
 size_t reply_unread(const struct reply *r);
 /* Inside reasoning now. */
 bool reply_in_reasoning(const struct reply *r);
+
+/* Completes the start of a JSON text: closes what is open; what lacks its value is null. */
+void json_complete(struct buf *text);
 
 /* How many bytes at the end of `text` are a proper start of one of n marks, the longest such end: what a
  * stream holds back before stop strings and tags. */

@@ -26,6 +26,7 @@ struct dialect {
     const char *marks[3];       /* of the template's text: all of these that are given are in it */
     const char *arch;           /* part of an architecture's name that means it, or NULL */
     const char *open[3];        /* texts that begin a call; the first one is the usual */
+    const char *close;          /* text that ends a call written as JSON, or NULL */
     bool bare;                  /* a JSON object that is all of the content is a call, if its name is declared */
     const char *think_open, *think_close;
     const struct tag_form *tags;
@@ -47,29 +48,32 @@ struct reply {
     bool skip_blank;            /* white space is dropped until text comes */
     size_t immune;              /* openers before this byte are text: a call broke here */
     size_t probed;              /* length of the held text when it was last tried as a call */
-    int n_calls;
-    bool spoiled, failed;
+    int n_calls, n_whole, n_malformed;
+    bool failed;
     bool natural;               /* the model ended the reply itself: it may have left out closing marks */
     /* the call that is read */
     size_t from, opened, at;    /* where its text (white space before it too) and its opener end, cursor */
     int state;
-    bool started, single;       /* its name was told; the opener is the object itself */
-    struct buf name, key, args; /* args: JSON so far */
+    bool started, single;       /* its name is known; the opener is the object itself */
+    bool announced;             /* its name was told */
+    struct buf name, id, key, args;     /* args: JSON so far */
     size_t told;                /* bytes of args that were told */
     size_t value;               /* where a value begins */
     size_t seen;                /* how far it was searched for its end */
-    int depth, levels, params;
-    bool in_string, escaped, is_string, as_text, unwrapped;
+    int depth, levels, params, step;
+    bool in_string, escaped, is_string, as_text, unwrapped, comma, list;
     char stack[DEPTH_MAX];
     json_t *given;              /* keys of the arguments so far */
 };
 
 void reply_event(struct reply *r, enum reply_kind kind, struct str text);
-/* The call's name is known: tells it once. False when it is no name, or one that must be declared. */
+/* The call's name is known. False when it is no name, or one that must be declared. */
 bool call_start(struct reply *r, struct str name, struct str id);
-/* Tells what r->args has gained. */
+/* It will be a call whatever follows: CALL_SURE_BYTES. */
+bool call_is_sure(const struct reply *r);
+/* Tells what r->args has gained, if the call is sure. */
 void call_tell(struct reply *r);
-/* The call is complete; its arguments are checked. Prepares for a further one. */
+/* The call is complete: r->args is empty or an object. Tells all of it, prepares for a further one. */
 enum verdict call_finish(struct reply *r);
 void call_reset(struct reply *r);
 /* The schema of the call's parameter, or NULL. The call's declared function, or NULL. */
@@ -84,6 +88,16 @@ int mark_at(const struct reply *r, size_t at, const char *mark, bool end);
 json_t *json_of(struct reply *r, const char *text, size_t len);
 /* JSON text of a string's inside (no quotes around). */
 void escape_json(struct buf *out, const char *bytes, size_t len);
+
+/* Copies a JSON value (r->step 0 before it, r->depth 0) or, from behind its quote on, a string (is_key: it is
+ * one), from r->at to r->args while it comes. Always valid JSON: control characters in strings and backslashes
+ * that begin no escape are escaped, halves of characters replaced. In a call that is sure a quote ends a
+ * string only where one may end. What is no JSON is V_BROKEN. */
+enum verdict copy_json(struct reply *r, bool end);
+enum verdict copy_string(struct reply *r, bool is_key, bool end);
+
+/* true, false, null or a number. */
+bool is_json_word(struct str word);
 
 /* The readers of calls, one per form of markup: see above. `end`: no more bytes will come. */
 enum verdict read_json_call(struct reply *r, bool end);

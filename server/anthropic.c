@@ -152,19 +152,17 @@ static void put_head(struct json *j, const struct job *job)
     json_open_array(j);
 }
 
-/* A call's arguments as an object. */
+/* A call's arguments as an object. What a limit cut is none: it is kept as text. */
 static void put_input(struct json *j, const struct item *i)
 {
-    json_t *tree = tree_read_object(str_in(&i->text));
-    if (tree) {
-        put_tree(j, "input", tree);
-    } else {
-        json_key(j, "input");
-        json_open_object(j);
-        if (i->text.len) put_str(j, "_raw", str_in(&i->text));
-        json_close(j);
+    json_key(j, "input");
+    if (!i->cut && i->text.len) {
+        json_raw(j, str_in(&i->text));      /* as the model wrote it: numbers of any size stay exact */
+        return;
     }
-    json_decref(tree);
+    json_open_object(j);
+    if (i->text.len) put_str(j, "_raw", str_in(&i->text));
+    json_close(j);
 }
 
 static void put_block(struct json *j, const struct item *i, bool filled)

@@ -319,6 +319,7 @@ static void end_choice(struct choice *c, struct buf *out)
         c->n_generated = c->n_tokens;
         c->stop = c->stopper.stop[c->stopper.hit].at;
     }
+    if (cut && open_last(c)) open_last(c)->cut = true;
     job_close_item(c, out);
     c->ended = true;
     if (j->ask.stream) j->wire->end_choice(j, c, out);

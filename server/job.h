@@ -19,7 +19,7 @@ struct item {                       /* a piece of the answer */
     struct buf name;                /* of a call */
     char id[40];                    /* with the dialect's prefix */
     bool custom;                    /* a call of a custom tool */
-    bool closed;
+    bool closed, cut;               /* cut: a limit ended the reply inside */
 };
 
 enum finish { FINISH_END, FINISH_STOP, FINISH_LENGTH, FINISH_CALLS };

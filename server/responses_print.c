@@ -1,6 +1,7 @@
 /* server/responses_print.c - the reply of POST /v1/responses, whole and streamed, and what is kept of it. */
 #include <stdio.h>
 
+#include "chat/reply.h"
 #include "server/print.h"
 #include "server/store.h"
 
@@ -46,7 +47,11 @@ static const char *item_id(const struct item *i, char out[48])
 
 static struct str custom_input(const struct item *i, json_t **tree)
 {
-    *tree = tree_read_object(str_in(&i->text));
+    struct buf text = { 0 };
+    buf_add(&text, buf_text(&i->text), i->text.len);
+    if (i->cut) json_complete(&text);
+    *tree = tree_read_object((struct str){ buf_text(&text), text.len });
+    buf_drop(&text);
     const json_t *input = json_object_get(*tree, "input");
     if (!tree_is_text(input)) return str_in(&i->text);
     return (struct str){ json_string_value(input), json_string_length(input) };
@@ -59,7 +64,7 @@ static void put_item(struct json *j, const struct item *i, bool ended)
     json_open_object(j);
     put_text(j, "id", item_id(i, id));
     put_text(j, "type", i->custom ? "custom_tool_call" : types[i->kind]);
-    put_text(j, "status", ended ? "completed" : "in_progress");
+    put_text(j, "status", !ended ? "in_progress" : i->cut ? "incomplete" : "completed");
     if (i->kind == ITEM_TEXT) put_text(j, "role", "assistant");
     if (i->kind == ITEM_CALL) {
         json_t *tree = NULL;

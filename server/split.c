@@ -2,6 +2,7 @@
  * items of the job. Completions of raw prompts are content as they are. */
 #include "server/split.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "chat/reply.h"
 #include "server/print.h"
@@ -74,7 +75,9 @@ static void on_event(void *user, const struct reply_event *e)
     case REPLY_CONTENT: say(s, ITEM_TEXT, e->text); break;
     case REPLY_CALL: job_open_call(c, e->text, is_custom(s->ask, e->text), s->out); break;
     case REPLY_ARGUMENTS: job_add(c, ITEM_CALL, e->text, s->out); break;
-    case REPLY_CALL_END: job_close_item(c, s->out); break;
+    case REPLY_CALL_END:
+        if (e->end == CALL_WHOLE) job_close_item(c, s->out);    /* a cut one ends with the choice */
+        break;
     }
 }
 
@@ -126,6 +129,9 @@ bool splitter_end(struct splitter *s, struct choice *c, bool cut, struct buf *ou
     s->out = out;
     if (!s->reply) return false;
     if (reply_end(s->reply, cut, &err)) out->failed = true;
+    if (reply_malformed(s->reply))
+        log_warn("%d malformed tool calls of the model were given out as text, or ended early",
+                 reply_malformed(s->reply));
     if (c->stopped) return s->called;
     let_go(s);
     return reply_called(s->reply);
