@@ -121,13 +121,14 @@ static enum verdict read_key(struct reply *r)
 /* Raw text up to the closing mark. */
 static enum verdict read_string(struct reply *r, bool end)
 {
+    bool last = end && r->natural;      /* what a limit cut may have been the start of the mark */
     for (; r->seen < r->in.len; r->seen++) {
         if (r->in.data[r->seen] != '<') continue;
-        int there = mark_at(r, r->seen, QUOTE, end);
+        int there = mark_at(r, r->seen, QUOTE, last);
         size_t after = r->seen + QUOTE_BYTES;
         if (there == 1) {
             while (after < r->in.len && is_space(r->in.data[after])) after++;
-            there = after == r->in.len ? end ? 1 : -1 : strchr(",}]", r->in.data[after]) != NULL;
+            there = after == r->in.len ? last ? 1 : -1 : strchr(",}]", r->in.data[after]) != NULL;
         }
         if (there < 0) break;
         if (!there) continue;
@@ -137,7 +138,7 @@ static enum verdict read_string(struct reply *r, bool end)
         r->state = G_AFTER;
         return V_DONE;
     }
-    size_t to = end ? r->in.len : r->seen;
+    size_t to = last ? r->in.len : r->seen;
     escape_json(&r->args, r->in.data + r->value, to - r->value);
     r->value = r->seen = to;
     if (end) r->at = to;

@@ -275,8 +275,8 @@ static enum verdict read_program_value(struct reply *r, bool end)
 {
     static const char *const words[][2] = { { "True", "true" }, { "False", "false" }, { "None", "null" } };
     char c = r->in.data[r->at];
+    if (r->step || r->depth || c == '{' || c == '[' || c == '"') return copy_json(r, end);
     if (c == '\'') return read_single_quoted(r);
-    if (strchr("{[\"", c) || r->step) return copy_json(r, end);
     size_t to = r->at;
     while (to < r->in.len && !is_space(r->in.data[to]) && !strchr(",)", r->in.data[to])) to++;
     if (to == r->in.len) return V_MORE;
@@ -322,8 +322,8 @@ enum verdict read_llama_call(struct reply *r, bool end)
 {
     if (r->state == AT_OPEN) skip_space(r);
     if (r->at == r->in.len && r->state == AT_OPEN) return V_MORE;
-    if (r->state < AT_PROGRAM_KEY && (r->state != AT_OPEN || strchr("{[", r->in.data[r->at])))
-        return read_json_call(r, end);
+    bool json = r->list || (r->state == AT_OPEN && (r->in.data[r->at] == '{' || r->in.data[r->at] == '['));
+    if (json || (r->state > AT_OPEN && r->state < AT_PROGRAM_KEY)) return read_json_call(r, end);
     if (r->state == AT_OPEN) {
         const char *p = r->in.data + r->at;
         size_t left = r->in.len - r->at, most = NAME_MAX_BYTES + 6;
@@ -336,7 +336,7 @@ enum verdict read_llama_call(struct reply *r, bool end)
     }
     enum verdict v = V_DONE;
     while (v == V_DONE && r->started) {
-        if (r->state == AT_PROGRAM_KEY || r->step == 0) skip_space(r);
+        if (r->state == AT_PROGRAM_KEY || (r->step == 0 && r->depth == 0)) skip_space(r);
         if (r->at == r->in.len) return V_MORE;
         if (r->state == AT_PROGRAM_KEY) {
             v = read_program_key(r);
@@ -379,9 +379,7 @@ static enum verdict read_named(struct reply *r, bool end)
     }
     if (r->state == AT_ARGS) {
         skip_space(r);
-        if (r->at == r->in.len) return end && r->natural ? call_finish(r) : V_MORE;
-        if (mark_at(r, r->at, "[TOOL_CALLS]", end) == 1) return call_finish(r);
-        if (p[r->at] == '[' && mark_at(r, r->at, "[TOOL_CALLS]", end) < 0) return V_MORE;
+        if (r->at == r->in.len) return V_MORE;
         if (p[r->at] != '{') return V_BROKEN;
         r->state = IN_ARGUMENTS;
     }

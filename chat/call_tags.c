@@ -59,15 +59,14 @@ static void convert(struct reply *r, size_t from, size_t to)
     size_t a = from, b = to;
     while (a < b && is_space(p[a])) a++;
     while (b > a && is_space(p[b - 1])) b--;
-    json_t *v = json_of(r, p + a, b - a);
     struct str word = { p + a, b - a };
-    bool null = json_is_null(v) || str_is(word, "None");
-    bool fits = v && (r->as_text || !type || !strcmp(type, json_is_object(v)    ? "object"
-                                                          : json_is_array(v)   ? "array"
-                                                          : json_is_boolean(v) ? "boolean"
-                                                          : json_is_integer(v) ? "integer"
-                                                                               : "number") ||
-                      (json_is_number(v) && !strcmp(type, "number")) || (json_is_real(v) && !strcmp(type, "integer")));
+    json_t *v = json_of(r, word.at, word.len);
+    bool null = str_is(word, "null") || str_is(word, "None"), number = is_json_word(word) && !strchr("tfn", *word.at);
+    bool whole = number && !memchr(word.at, '.', word.len);
+    const char *kind = json_is_object(v) ? "object" : json_is_array(v) ? "array" : json_is_boolean(v) ? "boolean" : whole
+                       ? "integer" : number ? "number" : json_is_string(v) ? "quoted" : NULL;
+    bool fits = kind && (r->as_text || !type || !strcmp(type, kind) || (number && (!strcmp(type, "number") ||
+                                                                                    !strcmp(type, "integer"))));
     if (!type && !r->as_text) fits = json_is_object(v) || json_is_array(v);
     const char *plain = NULL;
     if (null && (type || r->as_text)) plain = "null";
@@ -83,31 +82,11 @@ static void convert(struct reply *r, size_t from, size_t to)
     }
 }
 
-static void unescape_entities(struct reply *r, size_t from, size_t to)
-{
-    static const char *const known[][2] = { { "&lt;", "<" }, { "&gt;", ">" }, { "&amp;", "&" }, { "&quot;", "\"" },
-                                           { "&apos;", "'" } };
-    for (size_t i = from; i < to;) {
-        const char *and = memchr(r->in.data + i, '&', to - i);
-        size_t at = and? (size_t)(and-r->in.data) : to, n = 0;
-        escape_json(&r->args, r->in.data + i, at - i);
-        if (at == to) break;
-        for (size_t k = 0; k < 5 && !n; k++)
-            if (to - at >= strlen(known[k][0]) && !memcmp(and, known[k][0], strlen(known[k][0]))) {
-                n = strlen(known[k][0]);
-                escape_json(&r->args, known[k][1], 1);
-            }
-        if (!n) escape_json(&r->args, "&", n = 1);
-        i = at + n;
-    }
-}
-
 /* Passes on a string's bytes up to `to`. */
 static void pass_string(struct reply *r, size_t to)
 {
     if (to <= r->value) return;
-    if (r->p.dialect->tags->attribute) unescape_entities(r, r->value, to);
-    else escape_json(&r->args, r->in.data + r->value, to - r->value);
+    escape_json(&r->args, r->in.data + r->value, to - r->value);
     r->value = to;
 }
 
@@ -130,7 +109,9 @@ static int nothing_follows(const struct reply *r, size_t at, bool end)
     const struct tag_form *f = r->p.dialect->tags;
     size_t after, next;
     after_space(r, at, f->call_close, end, &after);
-    if (f->close && after_space(r, after, f->close, end, &next) == 1) after = next;
+    int closed = f->close ? after_space(r, after, f->close, end, &next) : 0;
+    if (closed < 0) return -1;
+    if (closed) after = next;
     while (after < r->in.len && is_space(r->in.data[after])) after++;
     if (after == r->in.len) return end ? 1 : -1;
     int more = mark_at(r, after, r->p.dialect->open[0], end);
@@ -163,17 +144,18 @@ static int value_is_left_open(const struct reply *r, size_t at, bool end)
 static enum verdict read_value(struct reply *r, bool end)
 {
     const struct tag_form *f = r->p.dialect->tags;
+    bool last = end && r->natural;      /* what a limit cut may have been the start of a mark */
     for (; r->seen < r->in.len; r->seen++) {
         if (r->in.data[r->seen] != '<') continue;
-        int there = mark_at(r, r->seen, f->value_close, end);
+        int there = mark_at(r, r->seen, f->value_close, last);
         size_t after = r->seen + strlen(f->value_close);
-        if (there == 1) there = value_ends(r, after, end);
+        if (there == 1) there = value_ends(r, after, last);
         if (there == 1) {
             end_value(r, r->seen);
             r->at = after;
             return V_DONE;
         }
-        int open = there == 0 ? value_is_left_open(r, r->seen, end) : 0;
+        int open = there == 0 ? value_is_left_open(r, r->seen, last) : 0;
         if (open == 1) {
             end_value(r, r->seen);
             r->at = r->seen;
@@ -182,18 +164,14 @@ static enum verdict read_value(struct reply *r, bool end)
         if (there < 0 || open < 0) break;
     }
     size_t safe = r->seen;
-    if (r->is_string && !end) {
-        if (f->newlines && safe > r->value && r->in.data[safe - 1] == '\n') safe--;
-        const char *and = f->attribute && safe > r->value ? memrchr(r->in.data + r->value, '&', safe - r->value) : NULL;
-        if (and&&safe - (size_t)(and-r->in.data) < 6) safe = (size_t)(and-r->in.data);
-        pass_string(r, safe);
-    } else if (end && r->natural) {             /* counts if the call was told already */
+    if (!last && f->newlines && safe > r->value && r->in.data[safe - 1] == '\n') safe--;
+    if (last) {                         /* counts if the call was told already */
         end_value(r, r->in.len);
         r->at = r->in.len;
-    } else if (end && r->is_string) {
-        pass_string(r, r->in.len);
+    } else if (r->is_string) {
+        pass_string(r, safe);
     } else if (end) {
-        buf_add(&r->args, r->in.data + r->value, r->in.len - r->value);    /* a cut value, as it stands */
+        buf_add(&r->args, r->in.data + r->value, safe - r->value);      /* a cut value, as it stands */
     }
     return V_MORE;
 }

@@ -125,21 +125,10 @@ static void print_dsml(const struct dialect *d, struct buf *out, const char *nam
     buf_printf(out, "<" BAR "DSML" BAR "invoke name=\"%s\">\n", name);
     EACH(args, key, value)
     {
-        static const char close[] = "</" BAR "DSML" BAR "parameter>";
-        struct buf text = { 0 };
-        print_value(&text, value);
         buf_printf(out, "<" BAR "DSML" BAR "parameter name=\"%s\" string=\"%s\">", key, tree_is_text(value)
                    ? "true" : "false");
-        const char *p = buf_text(&text), *end = p + text.len, *hit;
-        for (; (hit = memmem(p, (size_t)(end - p), close,
-                             strlen(close))); p = hit + 1) {   /* only its '<' is escaped */
-            buf_add(out, p, (size_t)(hit - p));
-            buf_add_text(out, tree_is_text(value) ? "&lt;" : "\\u003c");
-        }
-        buf_add(out, p, (size_t)(end - p));
-        buf_printf(out, "%s\n", close);
-        out->failed |= text.failed;
-        buf_drop(&text);
+        print_value(out, value);
+        buf_add_text(out, "</" BAR "DSML" BAR "parameter>\n");
     }
     buf_add_text(out, "</" BAR "DSML" BAR "invoke>\n");
     if (i + 1 == n) buf_add_text(out, "</" BAR "DSML" BAR "tool_calls>");

@@ -1,0 +1,74 @@
+/* tests/heard.h - what a reply's parser tells, written down as text, for tests of dialects. */
+#ifndef LUCE_TESTS_HEARD_H
+#define LUCE_TESTS_HEARD_H
+
+#include "chat/reply.h"
+#include "tests/test.h"
+
+static const char tools_text[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{"
+    "\"s\":{\"type\":\"string\"},\"t\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\"},\"b\":{\"type\":\"boolean\"},"
+    "\"o\":{\"type\":\"object\"},\"l\":{\"type\":\"array\"},\"x\":{\"type\":[\"null\",\"number\"]}}}}},"
+    "{\"type\":\"function\",\"function\":{\"name\":\"g\",\"parameters\":{}}}]";
+
+/* Events as text: "reasoning|content" with calls as "{name:arguments:whole}". Pieces of one kind join. */
+struct heard {
+    struct buf text;
+    int last, calls;
+    bool bad;
+};
+
+static void hear(void *user, const struct reply_event *e)
+{
+    struct heard *h = user;
+    static const char *const ends[] = { "whole", "cut" };
+    for (size_t i = 0; i < e->text.len;) {      /* text is valid UTF-8, so never half a character */
+        unsigned char c = (unsigned char)e->text.at[i];
+        size_t n = c < 0x80 ? 1 : c < 0xc0 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+        if (n == 0 || i + n > e->text.len) h->bad = true;
+        i += n ? n : 1;
+    }
+    if (e->call != h->calls && e->kind >= REPLY_CALL) h->bad = true;
+    if (e->kind == REPLY_REASONING && h->last != REPLY_REASONING) buf_add_text(&h->text, "R:");
+    if (e->kind == REPLY_CONTENT && h->last != REPLY_CONTENT) buf_add_text(&h->text, "C:");
+    if (e->kind == REPLY_CALL) buf_add_text(&h->text, "{");
+    if (e->kind == REPLY_CALL_END) buf_printf(&h->text, ":%s}", ends[e->end]), h->calls++;
+    buf_add(&h->text, e->text.at, e->text.len);
+    if (e->kind == REPLY_CALL && e->id.len) buf_printf(&h->text, "#%.*s", (int)e->id.len, e->id.at);
+    if (e->kind == REPLY_CALL) buf_add_text(&h->text, ":");
+    h->last = (int)e->kind;
+}
+
+enum { REASON = 1, CUT = 2, NO_CALLS = 4, NO_TOOLS = 8 };
+
+static inline const struct dialect *dialect_named(const char *name)
+{
+    for (size_t i = 0; dialect_at(i); i++)
+        if (!strcmp(dialect_name(dialect_at(i)), name)) return dialect_at(i);
+    test_failed(__FILE__, __LINE__, "no dialect %s", name);
+    return dialect_at(0);
+}
+
+/* Feeds the text cut at the given places (sorted; the last one is its length). */
+static inline struct heard feed(const char *dialect, int flags, struct str text, const size_t *cuts, size_t n, const json_t *tools)
+{
+    struct heard h = { .last = -1 };
+    struct reply *r = NULL;
+    luce_error err = { 0 };
+    struct reply_params p = { .dialect = dialect_named(dialect), .tools = flags & NO_TOOLS ? NULL : tools,
+                              .no_calls = (flags & NO_CALLS) != 0, .in_reasoning = (flags & REASON) != 0,
+                              .on_event = hear, .user = &h };
+    CHECK_OK(reply_open(&r, &p, &err), err);
+    size_t at = 0;
+    for (size_t i = 0; i < n; at = cuts[i++]) {
+        char *copy = mem_text(text.at + at, cuts[i] - at);      /* its own bytes, so that sanitizers see the end */
+        reply_add(r, (struct str){ copy, cuts[i] - at });
+        mem_free(copy);
+    }
+    CHECK_OK(reply_end(r, (flags & CUT) != 0, &err), err);
+    reply_close(r);
+    CHECK(!h.bad, "%s: half a character or a wrong number: %s", dialect, buf_text(&h.text));
+    return h;
+}
+
+#endif
