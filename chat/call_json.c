@@ -394,5 +394,6 @@ enum verdict read_mistral_call(struct reply *r, bool end)
         if (r->at == r->in.len) return V_MORE;
         if (!strchr("[{", r->in.data[r->at])) r->state = AT_NAME;
     }
-    return r->state >= AT_NAME || (r->state == IN_ARGUMENTS && r->levels == 0) ? read_named(r, end) : read_objects(r, end);
+    bool named = r->state >= AT_NAME || (r->state == IN_ARGUMENTS && r->levels == 0);
+    return named ? read_named(r, end) : read_objects(r, end);
 }

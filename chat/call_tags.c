@@ -63,8 +63,13 @@ static void convert(struct reply *r, size_t from, size_t to)
     json_t *v = json_of(r, word.at, word.len);
     bool null = str_is(word, "null") || str_is(word, "None"), number = is_json_word(word) && !strchr("tfn", *word.at);
     bool whole = number && !memchr(word.at, '.', word.len);
-    const char *kind = json_is_object(v) ? "object" : json_is_array(v) ? "array" : json_is_boolean(v) ? "boolean" : whole
-                       ? "integer" : number ? "number" : json_is_string(v) ? "quoted" : NULL;
+    const char *kind = json_is_object(v)    ? "object"
+                       : json_is_array(v)   ? "array"
+                       : json_is_boolean(v) ? "boolean"
+                       : json_is_string(v)  ? "quoted"
+                       : whole              ? "integer"
+                       : number             ? "number"
+                                            : NULL;
     bool fits = kind && (r->as_text || !type || !strcmp(type, kind) || (number && (!strcmp(type, "number") ||
                                                                                     !strcmp(type, "integer"))));
     if (!type && !r->as_text) fits = json_is_object(v) || json_is_array(v);
