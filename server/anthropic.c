@@ -156,7 +156,11 @@ static void put_head(struct json *j, const struct job *job)
 static void put_input(struct json *j, const struct item *i)
 {
     json_key(j, "input");
-    if (!i->cut && i->text.len) {
+    json_t *tree = i->cut ? json_loadb(buf_text(&i->text), i->text.len, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL)
+                          : NULL;
+    bool object = !i->cut || json_is_object(tree);
+    json_decref(tree);
+    if (object && i->text.len) {
         json_raw(j, str_in(&i->text));      /* as the model wrote it: numbers of any size stay exact */
         return;
     }

@@ -148,6 +148,14 @@ def ask_chat(server, prompt, stream, **fields):
 CHAT_FINISH = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
 
 
+def arguments_of(text):
+    """An object; of a call that a limit cut, what the plain reply has."""
+    try:
+        return json.loads(text or "{}")
+    except ValueError:
+        return {"_raw": text}
+
+
 def ask_messages(server, prompt, stream, **fields):
     a = Answer()
     if "stop" in fields:
@@ -181,7 +189,7 @@ def ask_messages(server, prompt, stream, **fields):
                 a.calls[-1]["arguments"] += d["partial_json"]
         elif event == "content_block_stop":
             if open_block["type"] == "tool_use":
-                a.calls[-1]["arguments"] = json.loads(a.calls[-1]["arguments"] or "{}")
+                a.calls[-1]["arguments"] = arguments_of(a.calls[-1]["arguments"])
             open_block, blocks = None, blocks + 1
         elif event == "message_delta":
             a.finish, a.stop = CHAT_FINISH[e["delta"]["stop_reason"]], e["delta"]["stop_sequence"]
