@@ -89,6 +89,10 @@ static enum verdict read_key(struct reply *r, bool end)
         r->state = --r->levels ? AT_COMMA : AT_CLOSE;
         return V_DONE;
     }
+    if (c == '{' && r->levels == 1 && r->key.len == 0) {     /* one too many, as some templates show it */
+        r->state = AT_OPEN;
+        return V_DONE;
+    }
     if (c != '"') return V_BROKEN;
     if (r->value != r->at) value_starts(r);
     enum verdict v = find_end(r, end);

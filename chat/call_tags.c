@@ -41,42 +41,66 @@ static int value_ends(const struct reply *r, size_t at, bool end)
     return close == 1 ? 1 : key < 0 || close < 0 ? -1 : 0;
 }
 
-static const char *type_of(const json_t *schema)
+enum { T_STRING = 1, T_INTEGER = 2, T_NUMBER = 4, T_BOOLEAN = 8, T_OBJECT = 16, T_ARRAY = 32, T_NULL = 64 };
+
+static int type_bit(const char *name)
 {
-    const json_t *type = json_object_get(schema, "type");
-    for (size_t i = 0; i < json_array_size(type); i++) {
-        const char *one = json_string_value(json_array_get(type, i));
-        if (one && strcmp(one, "null")) return one;
+    static const char *const names[] = { "string", "integer", "number", "boolean", "object", "array", "null" };
+    for (int i = 0; name && i < 7; i++)
+        if (!strcmp(name, names[i])) return 1 << i;
+    return 0;
+}
+
+static int bit_of(const json_t *v)
+{
+    static const int bits[] = { [JSON_OBJECT] = T_OBJECT, [JSON_ARRAY] = T_ARRAY, [JSON_STRING] = T_STRING,
+                                [JSON_INTEGER] = T_INTEGER, [JSON_REAL] = T_NUMBER, [JSON_TRUE] = T_BOOLEAN,
+                                [JSON_FALSE] = T_BOOLEAN, [JSON_NULL] = T_NULL };
+    return v ? bits[json_typeof(v)] : 0;
+}
+
+/* The types that a schema allows, as far as it says: 0 when it does not. `root` holds what $ref names. */
+static int types_of(const json_t *schema, const json_t *root, int depth)
+{
+    static const char *const unions[] = { "anyOf", "oneOf", "allOf" }, *const homes[] = { "$defs", "definitions" };
+    const json_t *type = json_object_get(schema, "type"), *options = json_object_get(schema, "enum");
+    const char *ref = json_string_value(json_object_get(schema, "$ref")), *name = ref ? strrchr(ref, '/') : NULL;
+    int types = type_bit(json_string_value(type));
+    if (!schema || depth > 8) return 0;
+    for (size_t i = 0; i < json_array_size(type); i++) types |= type_bit(json_string_value(json_array_get(type, i)));
+    for (int u = 0; u < 3; u++) {
+        const json_t *of = json_object_get(schema, unions[u]);
+        for (size_t i = 0; i < json_array_size(of); i++) types |= types_of(json_array_get(of, i), root, depth + 1);
     }
-    return json_is_string(type) ? json_string_value(type) : NULL;
+    for (int h = 0; h < 2 && name; h++)
+        types |= types_of(json_object_get(json_object_get(root, homes[h]), name + 1), root, depth + 1);
+    for (size_t i = 0; !types && i < json_array_size(options); i++) types |= bit_of(json_array_get(options, i));
+    return types ? types : bit_of(json_object_get(schema, "const"));
+}
+
+static int key_types(const struct reply *r)
+{
+    const json_t *f = tool_find(r->p.tools, (struct str){ buf_text(&r->name), r->name.len });
+    return types_of(call_schema(r, buf_text(&r->key)), json_object_get(f, "parameters"), 0);
 }
 
 /* The value [from, to) as JSON by its type. A text that does not fit its type stays a string. */
 static void convert(struct reply *r, size_t from, size_t to)
 {
-    const json_t *schema = call_schema(r, buf_text(&r->key));
-    const char *type = type_of(schema), *p = r->in.data;
+    const char *p = r->in.data;
     size_t a = from, b = to;
     while (a < b && is_space(p[a])) a++;
     while (b > a && is_space(p[b - 1])) b--;
     struct str word = { p + a, b - a };
     json_t *v = json_of(r, word.at, word.len);
-    bool null = str_is(word, "null") || str_is(word, "None"), number = is_json_word(word) && !strchr("tfn", *word.at);
-    bool whole = number && !memchr(word.at, '.', word.len);
-    const char *kind = json_is_object(v)    ? "object"
-                       : json_is_array(v)   ? "array"
-                       : json_is_boolean(v) ? "boolean"
-                       : json_is_string(v)  ? "quoted"
-                       : whole              ? "integer"
-                       : number             ? "number"
-                                            : NULL;
-    bool fits = kind && (r->as_text || !type || !strcmp(type, kind) || (number && (!strcmp(type, "number") ||
-                                                                                    !strcmp(type, "integer"))));
-    if (!type && !r->as_text) fits = json_is_object(v) || json_is_array(v);
+    int types = key_types(r), bit = bit_of(v);
+    /* Numbers by their text: jansson knows none that are too large. */
+    if (is_json_word(word) && !strchr("tfn", *word.at)) bit = T_INTEGER | T_NUMBER;
+    bool fits = r->as_text ? bit : types ? (bit & types & ~T_STRING) != 0 : bit == T_OBJECT || bit == T_ARRAY;
     const char *plain = NULL;
-    if (null && (type || r->as_text)) plain = "null";
-    else if (type && !strcmp(type, "boolean") && str_is(word, "True")) plain = "true";
-    else if (type && !strcmp(type, "boolean") && str_is(word, "False")) plain = "false";
+    if ((types || r->as_text) && (str_is(word, "null") || str_is(word, "None"))) plain = "null";
+    else if ((types & T_BOOLEAN) && str_is(word, "True")) plain = "true";
+    else if ((types & T_BOOLEAN) && str_is(word, "False")) plain = "false";
     json_decref(v);
     if (plain) buf_add_text(&r->args, plain);
     else if (fits) buf_add(&r->args, p + a, b - a);
@@ -184,9 +208,9 @@ static enum verdict read_value(struct reply *r, bool end)
 static void begin_value(struct reply *r)
 {
     const struct tag_form *f = r->p.dialect->tags;
-    const char *type = type_of(call_schema(r, buf_text(&r->key)));
+    int types = r->typed ? 0 : key_types(r);
     if (f->newlines && r->in.data[r->at] == '\n') r->at++;
-    r->is_string = f->attribute ? !r->as_text : type && !strcmp(type, "string");
+    r->is_string = r->typed ? !r->as_text : (types & T_STRING) && !(types & ~(T_STRING | T_NULL));
     buf_add_text(&r->args, r->params ? ", \"" : "{\"");
     escape_json(&r->args, buf_text(&r->key), r->key.len);
     buf_add_text(&r->args, r->is_string ? "\": \"" : "\": ");
@@ -200,6 +224,7 @@ static void begin_value(struct reply *r)
 static void split_attribute(struct reply *r)
 {
     const char *key = buf_text(&r->key), *quote = strchr(key, '"');
+    r->typed = quote && strstr(quote, "string=");
     r->as_text = quote && strstr(quote, "string=\"false");
     if (!quote) return;
     r->key.len = (size_t)(quote - key);

@@ -178,7 +178,7 @@ static void print_gemma(const struct dialect *d, struct buf *out, const char *na
 static const struct tag_form xml_tags = {
     .name_open = "<function=", .name_close = ">", .key_open = "<parameter=", .key_close = ">",
         .value_close = "</parameter>",
-    .call_close = "</function>", .close = "</tool_call>", .newlines = true,
+    .call_close = "</function>", .close = "</tool_call>", .newlines = true, .several = true,
 };
 static const struct tag_form laguna_tags = {
     .name_open = "", .key_open = "<arg_key>", .key_close = "</arg_key>", .value_open = "<arg_value>",

@@ -68,7 +68,7 @@ void call_reset(struct reply *r)
     buf_clear(&r->args);
     r->told = r->value = r->seen = 0;
     r->state = r->depth = r->levels = r->params = r->step = 0;
-    r->started = r->announced = r->in_string = r->escaped = r->is_string = r->as_text = r->unwrapped = false;
+    r->started = r->announced = r->in_string = r->escaped = r->is_string = r->typed = r->as_text = r->unwrapped = false;
     r->comma = r->list = false;
     json_decref(r->given);
     r->given = NULL;
@@ -332,7 +332,7 @@ static bool read_trial(struct reply *r, bool end)
 
 static void call_is_text(struct reply *r)
 {
-    r->n_malformed++;
+    r->n_malformed += r->started;       /* else it may be prose that mentions a mark */
     call_reset(r);
     r->mode = IN_CONTENT;
     /* After the ';' of another bare call anything may stand instead of an object, a longer character too. */

@@ -61,7 +61,7 @@ struct reply {
     size_t value;               /* where a value begins */
     size_t seen;                /* how far it was searched for its end */
     int depth, levels, params, step;
-    bool in_string, escaped, is_string, as_text, unwrapped, comma, list;
+    bool in_string, escaped, is_string, typed, as_text, unwrapped, comma, list;
     char stack[DEPTH_MAX];
     json_t *given;              /* keys of the arguments so far */
 };

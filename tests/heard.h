@@ -8,7 +8,10 @@
 static const char tools_text[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{"
     "\"s\":{\"type\":\"string\"},\"t\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\"},\"b\":{\"type\":\"boolean\"},"
-    "\"o\":{\"type\":\"object\"},\"l\":{\"type\":\"array\"},\"x\":{\"type\":[\"null\",\"number\"]}}}}},"
+    "\"o\":{\"type\":\"object\"},\"l\":{\"type\":\"array\"},\"x\":{\"type\":[\"null\",\"number\"]},"
+    "\"i?\":{\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"null\"}]},\"s?\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]},"
+    "\"s|l\":{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"array\"}]},\"e\":{\"enum\":[\"1\",\"2\"]},\"r\":{\"$ref\":\"#/$defs/R\"}},"
+    "\"$defs\":{\"R\":{\"type\":\"integer\"}}}}},"
     "{\"type\":\"function\",\"function\":{\"name\":\"g\",\"parameters\":{}}}]";
 
 /* Events as text: "reasoning|content" with calls as "{name:arguments:whole}". Pieces of one kind join. */
@@ -69,6 +72,84 @@ static inline struct heard feed(const char *dialect, int flags, struct str text,
     reply_close(r);
     CHECK(!h.bad, "%s: half a character or a wrong number: %s", dialect, buf_text(&h.text));
     return h;
+}
+
+enum { CALLS_MAX = 8 };
+struct told {
+    struct heard all;
+    struct buf content, args[CALLS_MAX];
+    char name[CALLS_MAX][16];
+    enum call_end end[CALLS_MAX];
+    int n, malformed;
+    bool called;
+};
+
+static inline void hear_more(void *user, const struct reply_event *e)
+{
+    struct told *t = user;
+    hear(&t->all, e);
+    if (e->kind == REPLY_CONTENT) buf_add(&t->content, e->text.at, e->text.len);
+    if (e->call >= CALLS_MAX) return;
+    if (e->kind == REPLY_CALL) snprintf(t->name[e->call], 16, "%.*s", (int)e->text.len, e->text.at), t->n = e->call + 1;
+    if (e->kind == REPLY_ARGUMENTS) buf_add(&t->args[e->call], e->text.at, e->text.len);
+    if (e->kind == REPLY_CALL_END) t->end[e->call] = e->end;
+}
+
+static inline void told_drop(struct told *t)
+{
+    buf_drop(&t->all.text);
+    buf_drop(&t->content);
+    for (int i = 0; i < CALLS_MAX; i++) buf_drop(&t->args[i]);
+}
+
+/* Those of tools_text, kept. */
+static inline const json_t *known_tools(void)
+{
+    static json_t *tools;
+    if (!tools) tools = json_loads(tools_text, 0, NULL);
+    return tools;
+}
+
+/* Reads the text in pieces: 0 as a whole, else of 1 to `piece` bytes. */
+static inline struct told read_text(const char *dialect, int flags, struct str text, size_t piece)
+{
+    struct told t = { .all.last = -1 };
+    struct reply *r = NULL;
+    luce_error err = { 0 };
+    struct reply_params p = { .dialect = dialect_named(dialect), .tools = known_tools(), .in_reasoning = (flags & REASON) != 0,
+                              .on_event = hear_more, .user = &t };
+    CHECK_OK(reply_open(&r, &p, &err), err);
+    for (size_t at = 0, n; at < text.len; at += n) {
+        n = piece == 0 ? text.len : 1 + (size_t)(test_random() % piece);
+        if (n > text.len - at) n = text.len - at;
+        reply_add(r, (struct str){ text.at + at, n });
+    }
+    CHECK_OK(reply_end(r, (flags & CUT) != 0, &err), err);
+    t.called = reply_called(r);
+    t.malformed = reply_malformed(r);
+    reply_close(r);
+    CHECK(!t.all.bad, "%s: half a character or a wrong number: %s", dialect, buf_text(&t.all.text));
+    return t;
+}
+
+/* What is told must not depend on the pieces. What it is, read as a whole. */
+static inline struct told read_any_way(const char *dialect, int flags, struct str text)
+{
+    struct told whole = read_text(dialect, flags, text, 0);
+    for (size_t piece = 1; piece <= 17; piece = 2 * piece + 3) {
+        struct told t = read_text(dialect, flags, text, piece);
+        CHECK(!strcmp(buf_text(&t.all.text), buf_text(&whole.all.text)), "%s, pieces up to %zu: %.*s\n  gives %s\n  whole %s", dialect, piece,
+              (int)text.len, text.at, buf_text(&t.all.text), buf_text(&whole.all.text));
+        told_drop(&t);
+    }
+    return whole;
+}
+
+static inline void check_text(const char *dialect, int flags, const char *text, const char *want)
+{
+    struct told t = read_any_way(dialect, flags, str_of(text));
+    CHECK(!strcmp(buf_text(&t.all.text), want), "%s: %s\n  gives    %s\n  expected %s", dialect, text, buf_text(&t.all.text), want);
+    told_drop(&t);
 }
 
 #endif

@@ -56,79 +56,6 @@ static const struct form {
       "{\"s\": \"Brest\", \"n\": 2}", false },
 };
 
-enum { CALLS_MAX = 8 };
-struct told {
-    struct heard all;
-    struct buf content, args[CALLS_MAX];
-    char name[CALLS_MAX][16];
-    enum call_end end[CALLS_MAX];
-    int n, malformed;
-    bool called;
-};
-
-static void hear_more(void *user, const struct reply_event *e)
-{
-    struct told *t = user;
-    hear(&t->all, e);
-    if (e->kind == REPLY_CONTENT) buf_add(&t->content, e->text.at, e->text.len);
-    if (e->call >= CALLS_MAX) return;
-    if (e->kind == REPLY_CALL) snprintf(t->name[e->call], 16, "%.*s", (int)e->text.len, e->text.at), t->n = e->call + 1;
-    if (e->kind == REPLY_ARGUMENTS) buf_add(&t->args[e->call], e->text.at, e->text.len);
-    if (e->kind == REPLY_CALL_END) t->end[e->call] = e->end;
-}
-
-static void told_drop(struct told *t)
-{
-    buf_drop(&t->all.text);
-    buf_drop(&t->content);
-    for (int i = 0; i < CALLS_MAX; i++) buf_drop(&t->args[i]);
-}
-
-static json_t *tools;
-
-/* Reads the text in pieces: 0 as a whole, else of 1 to `piece` bytes. */
-static struct told read_text(const char *dialect, int flags, struct str text, size_t piece)
-{
-    struct told t = { .all.last = -1 };
-    struct reply *r = NULL;
-    luce_error err = { 0 };
-    if (!tools) tools = json_loads(tools_text, 0, NULL);
-    struct reply_params p = { .dialect = dialect_named(dialect), .tools = tools, .in_reasoning = (flags & REASON) != 0,
-                              .on_event = hear_more, .user = &t };
-    CHECK_OK(reply_open(&r, &p, &err), err);
-    for (size_t at = 0, n; at < text.len; at += n) {
-        n = piece == 0 ? text.len : 1 + (size_t)(test_random() % piece);
-        if (n > text.len - at) n = text.len - at;
-        reply_add(r, (struct str){ text.at + at, n });
-    }
-    CHECK_OK(reply_end(r, (flags & CUT) != 0, &err), err);
-    t.called = reply_called(r);
-    t.malformed = reply_malformed(r);
-    reply_close(r);
-    CHECK(!t.all.bad, "%s: half a character or a wrong number: %s", dialect, buf_text(&t.all.text));
-    return t;
-}
-
-/* What is told must not depend on the pieces. What it is, read as a whole. */
-static struct told read_any_way(const char *dialect, int flags, struct str text)
-{
-    struct told whole = read_text(dialect, flags, text, 0);
-    for (size_t piece = 1; piece <= 17; piece = 2 * piece + 3) {
-        struct told t = read_text(dialect, flags, text, piece);
-        CHECK(!strcmp(buf_text(&t.all.text), buf_text(&whole.all.text)), "%s, pieces up to %zu: %.*s\n  gives %s\n  whole %s", dialect, piece,
-              (int)text.len, text.at, buf_text(&t.all.text), buf_text(&whole.all.text));
-        told_drop(&t);
-    }
-    return whole;
-}
-
-static void check_text(const char *dialect, int flags, const char *text, const char *want)
-{
-    struct told t = read_any_way(dialect, flags, str_of(text));
-    CHECK(!strcmp(buf_text(&t.all.text), want), "%s: %s\n  gives    %s\n  expected %s", dialect, text, buf_text(&t.all.text), want);
-    told_drop(&t);
-}
-
 static json_t *object_of(const struct buf *args)
 {
     json_t *v = json_loadb(buf_text(args), args->len, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
@@ -276,8 +203,7 @@ TEST(long_calls_are_told_while_they_come)
         struct told t = { .all.last = -1 };
         struct reply *r = NULL;
         luce_error err = { 0 };
-        if (!tools) tools = json_loads(tools_text, 0, NULL);
-        struct reply_params p = { .dialect = dialect_named(forms[i].dialect), .tools = tools, .on_event = hear_more, .user = &t };
+        struct reply_params p = { .dialect = dialect_named(forms[i].dialect), .tools = known_tools(), .on_event = hear_more, .user = &t };
         CHECK_OK(reply_open(&r, &p, &err), err);
         reply_add(r, (struct str){ text.data, end - 10 });
         CHECK(t.n == 1 && t.args[0].len > 2900, "%s: %d calls, %zu bytes are told", forms[i].dialect, t.n, t.args[0].len);
