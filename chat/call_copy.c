@@ -2,6 +2,7 @@
  * the start of valid JSON at any time. Numbers stay as they are written, whatever their size. */
 #include "chat/reply_private.h"
 
+enum { WORD_MAX_BYTES = 1024 };         /* of a number: each of its bytes is read again until it ends */
 enum { AT_VALUE, AT_FIRST, AT_KEY, IN_KEY, AT_COLON, IN_STRING, AT_AFTER };
 
 static void copy_bytes(struct reply *r, size_t to)
@@ -124,6 +125,7 @@ static enum verdict copy_word(struct reply *r)
 {
     size_t to = r->at;
     while (to < r->in.len && !is_space(r->in.data[to]) && r->in.data[to] && !strchr(",:{}[]\"<", r->in.data[to])) to++;
+    if (to - r->at > WORD_MAX_BYTES) return V_BROKEN;
     if (to == r->in.len) return V_MORE;
     if (!is_json_word((struct str){ r->in.data + r->at, to - r->at })) return V_BROKEN;
     copy_bytes(r, to);
