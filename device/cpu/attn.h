@@ -8,7 +8,7 @@
  * sum positions upwards; splits fold upwards. A bank row stands at the position that it would have:
  * for a chain all columns share such tiles, for a tree each row builds its own. */
 
-enum { COLS = 64, COLS_LEAST = 16, SPLIT = 512, CACHE_LINE = 64 };
+enum { COLS = 64, SPLIT = 512, CACHE_LINE = 64 };
 
 /* BLOCK (of the lanes): columns that share what is loaded, as many as there are registers for. */
 struct attn_work {                      /* in the thread's scratch; dims padded to whole lanes */
@@ -78,19 +78,32 @@ INLINE uint64_t visible_bits(const struct attn_unit *u, int c, int t)
     return see;
 }
 
+/* Where 64 positions lie: their page, the bank, the page of the next 64; NULL: nowhere, or not needed. */
+struct attn_place {
+    const uint8_t *page, *bank, *next;
+};
+
+INLINE struct attn_place place_of(const struct attn_unit *u, int t)
+{
+    int kind = u->layer->kind, slot = u->seq->slot;
+    return (struct attn_place){ .page = t < u->past ? page_of(u->cache, kind, slot, t) : NULL,
+                                .bank = u->past < t + PAGE ? bank_of(u->cache, kind, slot) : NULL,
+                                .next = t + PAGE < u->past ? page_of(u->cache, kind, slot, t + PAGE) : NULL };
+}
+
 /* Where position p of row `row` lies: a page and a place in it, or NULL. */
-INLINE const uint8_t *find_position(const struct attn_unit *u, int row, int p, int *place)
+INLINE const uint8_t *find_position(const struct attn_unit *u, const struct attn_place *at, int row, int p, int *place)
 {
     if (p < u->past) {
         *place = p % PAGE;
-        return page_of(u->cache, u->layer->kind, u->seq->slot, p);
+        return at->page;
     }
     int nth = p - u->past;
     uint64_t path = u->step->row[row].path;
     if (!u->chain)
         for (int i = 0; i < nth; i++) path &= path - 1;
     *place = u->chain ? nth : path ? __builtin_ctzll(path) : 0;
-    return bank_of(u->cache, u->layer->kind, u->seq->slot);
+    return at->bank;
 }
 
 INLINE int padded(int dim)
@@ -137,16 +150,16 @@ static void K(attn_load)(const struct attn_unit *u, struct attn_work *w, int row
     int dim = u->a->head_dim, wide = padded(dim);
     uint64_t k_at = kv_k_at(u->layer, u->kv_head), v_at = kv_v_at(u->layer, u->kv_head);
     uint64_t k_row = kv_row_bytes(u->layer->k_format, dim), v_row = kv_row_bytes(u->layer->v_format, dim);
-    const uint8_t *next = t + PAGE < u->past ? page_of(u->cache, u->layer->kind, u->seq->slot, t + PAGE) : NULL;
+    struct attn_place at = place_of(u, t);
     for (int from = 0; from < PAGE; from += LANES) {
         for (int i = 0; i < LANES; i++) {
-            if (next) {
-                ask_for(next + k_at + (uint64_t)(from + i) * k_row, k_row);
-                ask_for(next + v_at + (uint64_t)(from + i) * v_row, v_row);
+            if (at.next) {
+                ask_for(at.next + k_at + (uint64_t)(from + i) * k_row, k_row);
+                ask_for(at.next + v_at + (uint64_t)(from + i) * v_row, v_row);
             }
             float *k = w->k + i * wide, *v = w->v + (from + i) * wide;
             int place = 0;
-            const uint8_t *page = need >> (from + i) & 1 ? find_position(u, row, t + from + i, &place) : NULL;
+            const uint8_t *page = need >> (from + i) & 1 ? find_position(u, &at, row, t + from + i, &place) : NULL;
             if (page) {
                 decode_row(u->layer->k_format, dim, page + k_at, place, k);
                 decode_row(u->layer->v_format, dim, page + v_at, place, v);
@@ -175,16 +188,16 @@ static void K(near_find)(const struct attn_unit *u, int t, uint64_t need, struct
 {
     static const uint16_t zeros[CPU_HEAD_MAX];
     uint64_t k_at = kv_k_at(u->layer, u->kv_head), v_at = kv_v_at(u->layer, u->kv_head);
+    struct attn_place at = place_of(u, t);
     r->k_row = r->v_row = 2 * (uint64_t)u->a->head_dim;
     for (int i = 0; i < PAGE; i++) {
         int place = 0;
-        const uint8_t *page = need >> i & 1 ? find_position(u, u->row[0], t + i, &place) : NULL;
+        const uint8_t *page = need >> i & 1 ? find_position(u, &at, u->row[0], t + i, &place) : NULL;
         r->k[i] = page ? page + k_at + (uint64_t)place * r->k_row : (const uint8_t *)zeros;
         r->v[i] = page ? page + v_at + (uint64_t)place * r->v_row : (const uint8_t *)zeros;
     }
-    const uint8_t *next = t + PAGE < u->past ? page_of(u->cache, u->layer->kind, u->seq->slot, t + PAGE) : NULL;
-    r->next_k = next ? next + k_at : NULL;
-    r->next_v = next ? next + v_at : NULL;
+    r->next_k = at.next ? at.next + k_at : NULL;
+    r->next_v = at.next ? at.next + v_at : NULL;
 }
 
 INLINE void near_scores(const struct near *r, struct attn_work *w, int m, int dim)
@@ -476,13 +489,34 @@ static void K(attn_fold)(const struct run *r, const struct job *j, struct attn_u
     write_out((float *)j->out[0] + (int64_t)u->row[0] * j->out_cols + u->head[0] * dim, sum, all, dim);
 }
 
-/* Columns of a unit: many, so that a tile is turned to f32 for all of them at once, but no fewer units
- * than two for each thread. */
-INLINE int unit_cols(const struct run *r, const struct attn_attr *a, int rows, int each)
+/* Splits that some row of a sequence sees, and the first of them. */
+struct splits {
+    int first, n;
+};
+
+INLINE struct splits splits_of(const struct attn_attr *a, const struct step_seq *q)
 {
-    int cols = COLS, all = rows * (a->heads / a->kv_heads);
-    while (cols > COLS_LEAST && (all + cols - 1) / cols * a->kv_heads * each < 2 * r->n_threads) cols /= 2;
-    return cols;
+    int first = a->window && q->past >= a->window ? (q->past - a->window + 1) / SPLIT : 0;
+    return (struct splits){ first, (q->past + q->n_rows - 1) / SPLIT + 1 - first };
+}
+
+/* How many units the columns of a kv head are cut into: so few that a tile is turned to f32 for many columns at
+ * once, but two units for each thread where there are columns enough. */
+INLINE int units_of(const struct run *r, const struct attn_attr *a, int cols, int each)
+{
+    int n = (cols + COLS - 1) / COLS;
+    while (n * a->kv_heads * each < 2 * r->n_threads && cols >= (n + 1) * BLOCK) n++;
+    return n;
+}
+
+/* Whether splits are units of their own: kv heads alone, four for each thread, feed all threads, and texts of one
+ * split have nothing to fold. */
+INLINE bool spread(const struct run *r, const struct attn_attr *a)
+{
+    if (!r->program->n_splits || r->step->head.n_seqs * a->kv_heads >= 4 * r->n_threads) return false;
+    for (int i = 0; i < r->step->head.n_seqs; i++)
+        if (r->step->seq[i].n_rows && splits_of(a, &r->step->seq[i]).n > 1) return true;
+    return false;
 }
 
 static void K(attn)(const struct job *j, const struct run *r, int thread)
@@ -490,25 +524,28 @@ static void K(attn)(const struct job *j, const struct run *r, int thread)
     const struct step *s = r->step;
     struct attn_unit u = { .a = j->call->attr, .cache = r->program->cache, .step = s,
                            .layer = &r->program->cache->layout->layer[j->call->layer] };
-    int group = u.a->heads / u.a->kv_heads, splits = r->program->n_splits, each = splits ? splits : 1, base = 0;
-    int most = unit_cols(r, u.a, r->rows[j->rows], each);
+    int group = u.a->heads / u.a->kv_heads, base = 0;
+    bool spreads = spread(r, u.a);
     int mine = atomic_fetch_add_explicit(j->next, 1, memory_order_relaxed);
     for (int i = 0; i < s->head.n_seqs; i++) {
         u.seq = &s->seq[i];
         if (!u.seq->n_rows) continue;
         u.chain = s->head.wide || u.a->block || is_chain(s, u.seq);
-        int cols = u.seq->n_rows * group, tiles = (cols + most - 1) / most, n = tiles * u.a->kv_heads * each;
+        struct splits splits = splits_of(u.a, u.seq);
+        int cols = u.seq->n_rows * group, each = spreads ? splits.n : 1, tiles = units_of(r, u.a, cols, each);
+        int most = (cols + tiles - 1) / tiles, n = tiles * u.a->kv_heads * each;
         for (; mine < base + n; mine = atomic_fetch_add_explicit(j->next, 1, memory_order_relaxed)) {
             int at = mine - base;
             u.kv_head = at / each % u.a->kv_heads;
             u.first = (tiles - 1 - at / each / u.a->kv_heads) * most;    /* the longest first */
             u.n = cols - u.first < most ? cols - u.first : most;
+            if (u.n <= 0) continue;
             unit_columns(&u);
-            K(attn_unit)(r, j, &u, splits ? at % each : -1, thread);
+            K(attn_unit)(r, j, &u, spreads ? splits.first + at % each : -1, thread);
         }
         base += n;
     }
-    if (!splits) return;
+    if (!spreads) return;
     pool_barrier(r->cpu->pool, thread);
     int64_t from, to;
     pool_share((int64_t)r->rows[j->rows] * u.a->heads, thread, r->n_threads, &from, &to);

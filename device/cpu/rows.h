@@ -37,43 +37,45 @@ static void K(add)(const struct job *j, const struct run *r, int thread)
     for (int64_t i = from; i < to; i++) y[i] = a[i] + b[i];
 }
 
-/* Lane l keeps the largest of columns l, l + 16, ... and the first place where it stood. */
+/* The largest of n columns; NaN if there is one. */
+INLINE float most_of(const float *x, int n)
+{
+    enum { CHAINS = 4 };
+    float most[CHAINS * LANES], top = -INFINITY;
+    uint32_t nan = 0;
+    int i = 0;
+    for (int l = 0; l < CHAINS * LANES; l++) most[l] = -INFINITY;
+    for (; i + CHAINS * LANES <= n; i += CHAINS * LANES)
+        for (int l = 0; l < CHAINS * LANES; l++) {
+            float v = x[i + l];
+            most[l] = v > most[l] ? v : most[l];
+            nan |= v != v;
+        }
+    for (; i < n; i++) {
+        top = x[i] > top ? x[i] : top;
+        nan |= x[i] != x[i];
+    }
+    for (int l = 0; l < CHAINS * LANES; l++) top = most[l] > top ? most[l] : top;
+    return nan ? NAN : top;
+}
+
+/* The first place of the largest column, -1 if one is NaN: of each piece the largest, then its place in the first
+ * piece that has it. */
 INLINE int32_t argmax_row(const float *x, int n)
 {
-    float best[LANES];
-    int32_t at[LANES];
-    uint32_t nan[LANES] = { 0 };
-    for (int l = 0; l < LANES; l++) {
-        best[l] = -INFINITY;
-        at[l] = INT32_MAX;
-    }
-    int i = 0;
-    for (; i + LANES <= n; i += LANES)
-        for (int l = 0; l < LANES; l++) {
-            float v = x[i + l];
-            bool more = v > best[l];
-            best[l] = more ? v : best[l];
-            at[l] = more ? i + l : at[l];
-            nan[l] |= v != v;
-        }
-    for (int l = 0; i + l < n; l++) {
-        float v = x[i + l];
-        if (v > best[l]) {
-            best[l] = v;
-            at[l] = i + l;
-        }
-        nan[l] |= v != v;
-    }
-    int32_t top = INT32_MAX;
-    float value = -INFINITY;
-    for (int l = 0; l < LANES; l++) {
-        if (nan[l]) return -1;
-        if (best[l] > value || (best[l] == value && at[l] < top)) {
-            value = best[l];
-            top = at[l];
+    enum { PIECE = 1024 };
+    float most = -INFINITY;
+    int at = 0;
+    for (int i = 0; i < n; i += PIECE) {
+        float top = most_of(x + i, n - i < PIECE ? n - i : PIECE);
+        if (top != top) return -1;
+        if (top > most) {
+            most = top;
+            at = i;
         }
     }
-    return top == INT32_MAX ? 0 : top;          /* all columns are minus infinity */
+    while (at < n && x[at] != most) at++;
+    return at < n ? at : 0;
 }
 
 static void K(argmax)(const struct job *j, const struct run *r, int thread)
