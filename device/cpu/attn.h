@@ -287,10 +287,20 @@ INLINE void block_values(struct attn_work *w, int c, int m, const float *f, int 
     }
 }
 
+#ifndef LANES_TOP                       /* the lanes have one of their own */
+INLINE float v_top(v16 v)
+{
+    float top[LANES];
+    v_store(top, v);
+    for (int n = LANES / 2; n; n /= 2)
+        for (int i = 0; i < n; i++) top[i] = top[i + n] > top[i] ? top[i + n] : top[i];
+    return top[0];
+}
+#endif
+
 /* Scales and masks the scores p of column c; the new maximum goes to w->top. */
 INLINE void column_top(const struct attn_unit *u, struct attn_work *w, int c, float *p, uint64_t see)
 {
-    float best[LANES];
     v16 top = v_all(w->top[c]), scale = v_all(u->a->scale), none = v_all(-INFINITY);
     for (int i = 0; i < PAGE; i += LANES) v_store(p + i, v_mul(v_load(p + i), scale));
     if (u->a->softcap != 0.0f)
@@ -299,10 +309,7 @@ INLINE void column_top(const struct attn_unit *u, struct attn_work *w, int c, fl
         if (see != ~0ull) v_store(p + i, v_select((uint16_t)(see >> i), v_load(p + i), none));
         top = v_max(v_load(p + i), top);
     }
-    v_store(best, top);
-    for (int n = LANES / 2; n; n /= 2)
-        for (int i = 0; i < n; i++) best[i] = best[i + n] > best[i] ? best[i + n] : best[i];
-    w->top[c] = best[0];
+    w->top[c] = v_top(top);
 }
 
 /* Turns the scores of m columns from c on into weights; f: what each column's sums so far are

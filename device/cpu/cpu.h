@@ -109,7 +109,7 @@ typedef void (*product_fn)(const struct product *p);
 struct job;
 struct run;
 typedef void (*job_fn)(const struct job *j, const struct run *r, int thread);
-/* y = act(g) * u for n values. */
+/* y = act(g) * u for n values; y may be g. */
 typedef void (*gate_fn)(enum act act, int n, const float *g, const float *u, float *y);
 
 /* A loop of arithmetic or reads for the measurement of limits. */

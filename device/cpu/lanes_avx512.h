@@ -30,6 +30,12 @@ INLINE v16 v_max(v16 a, v16 b)
 {
     return _mm512_max_ps(a, b);
 }
+#define LANES_TOP
+/* The largest lane; none is NaN. */
+INLINE float v_top(v16 v)
+{
+    return _mm512_reduce_max_ps(v);
+}
 INLINE v16 v_select(uint16_t bits, v16 a, v16 b)
 {
     return _mm512_mask_blend_ps(bits, b, a);

@@ -153,11 +153,13 @@ static void glu_columns(const struct job *j, const struct run *r, int s, struct 
     p.y = u;
     p.then = then;
     multiply(j, r, up, up_s, p);
+    r->cpu->kernels.gate(a->act, p.n_strips * p.n_cols * LANES, g, u, g);
     for (int c = 0; c < p.n_cols; c++)
         for (int k = 0; k < p.n_strips; k++) {
             int o = (s + k) * LANES, n = j->out_cols - o < LANES ? j->out_cols - o : LANES, at = k * p.n_cols + c;
-            r->cpu->kernels.gate(a->act, n, g + at * LANES, u + at * LANES,
-                                 (float *)j->out[0] + (int64_t)(p.first_col + c) * j->out_cols + o);
+            float *y = (float *)j->out[0] + (int64_t)(p.first_col + c) * j->out_cols + o;
+            if (n == LANES) memcpy(y, g + at * LANES, LANES * sizeof *y);
+            else memcpy(y, g + at * LANES, (size_t)n * sizeof *y);
         }
 }
 
