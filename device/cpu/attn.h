@@ -3,13 +3,15 @@
  * all splits of 512 positions in turn or, in narrow programs, one split each, folded in order after a
  * barrier. Inside a split, tiles of 64 positions (a page) are turned to f32 once for all columns; the
  * softmax runs along with a maximum that only rises.
- * For as few columns as share a load a tile of f16 is read where it lies, and the next one asked for meanwhile.
+ * For up to 24 columns a tile of f16 is read where it lies, but for its keys, which are turned as halves; the next one is asked for meanwhile.
  * Order, whatever the width: a score sums head dims upwards; a tile's weights sum in 16 lanes; values
  * sum positions upwards; splits fold upwards. A bank row stands at the position that it would have:
  * for a chain all columns share such tiles, for a tree each row builds its own. */
 
 enum { COLS = 64, SPLIT = 512, CACHE_LINE = 64 };
 
+/* Up to so many columns a tile of f16 is converted for each block of them: writing it as f32 would take longer. */
+enum { NEAR_COLS = 4 * BLOCK };
 /* BLOCK (of the lanes): columns that share what is loaded, as many as there are registers for. */
 struct attn_work {                      /* in the thread's scratch; dims padded to whole lanes */
     float kt[CPU_HEAD_MAX * PAGE];      /* [dim][position] */
@@ -177,11 +179,12 @@ static void K(attn_load)(const struct attn_unit *u, struct attn_work *w, int row
     }
 }
 
-/* A tile of f16 rows where they lie, for so few columns that turning it to f32 in memory first would cost more. */
+/* A tile of f16 rows: values where they lie, keys turned as they are, so that both stay in the first-level cache. */
 struct near {
     const uint8_t *k[PAGE], *v[PAGE];   /* rows; of zeros where nobody sees */
     const uint8_t *next_k, *next_v;     /* the tile after, or NULL */
     uint64_t k_row, v_row;
+    const uint16_t *kt;                 /* [dim][position] */
 };
 
 static void K(near_find)(const struct attn_unit *u, int t, uint64_t need, struct near *r)
@@ -200,52 +203,38 @@ static void K(near_find)(const struct attn_unit *u, int t, uint64_t need, struct
     r->next_v = at.next ? at.next + v_at : NULL;
 }
 
-INLINE void near_scores(const struct near *r, struct attn_work *w, int m, int dim)
+#ifndef LANES_TURN                      /* the lanes have one of their own */
+INLINE void v_turn_halves(const uint8_t *const *row, int at, int n, uint16_t *to)
 {
-    for (int from = 0; from < PAGE; from += LANES) {
-        v16 s[BLOCK];
-        for (int x = 0; x < m; x++) s[x] = v_all(0.0f);
-        for (int d = 0; d < dim; d += LANES) {
-            v16 k[LANES];
-            for (int i = 0; i < LANES; i++) k[i] = v_from_f16(r->k[from + i] + 2 * d);
-            if (r->next_k) ask_for(r->next_k + from * r->k_row + (uint64_t)d * 2 * LANES, 2 * LANES * LANES);
-            v_transpose(k);
-            for (int i = 0; i < LANES; i++)
-                for (int x = 0; x < m; x++) s[x] = v_fma(k[i], v_all(w->q[x * dim + d + i]), s[x]);
+    for (int i = 0; i < LANES; i++)
+        for (int e = 0; e < n; e++) memcpy(to + e * PAGE + i, row[i] + 2 * (at + e), 2);
+}
+#endif
+
+/* Asks for half of the next tile's keys meanwhile. */
+static void K(near_turn)(struct near *r, struct attn_work *w, int dim)
+{
+    uint16_t *kt = (uint16_t *)(void *)w->kt;
+    for (int from = 0; from < PAGE; from += LANES)
+        for (int d = 0; d < dim; d += 2 * LANES) {
+            int n = dim - d < 2 * LANES ? dim - d : 2 * LANES;
+            if (r->next_k) ask_for(r->next_k + (from * r->k_row + (uint64_t)d * 2 * LANES) / 2, LANES * (uint64_t)n);
+            v_turn_halves(r->k + from, d, n, kt + d * PAGE + from);
         }
-        for (int x = 0; x < m; x++) v_store(w->p + x * PAGE + from, s[x]);
-    }
+    r->kt = kt;
 }
 
-INLINE void near_values(const struct near *r, struct attn_work *w, int m, const float *f, int dim)
-{
-    for (int d = 0; d < dim; d += 2 * LANES) {
-        int n = dim - d > LANES ? 2 : 1;
-        v16 acc[BLOCK][2];
-        for (int x = 0; x < m; x++)
-            for (int j = 0; j < n; j++) acc[x][j] = v_mul(v_load(w->acc + x * dim + d + j * LANES), v_all(f[x]));
-        for (int i = 0; i < PAGE; i++) {
-            if (r->next_v) ask_for(r->next_v + i * r->v_row + 2 * (uint64_t)d, 1);
-            v16 v0 = v_from_f16(r->v[i] + 2 * d);
-            for (int x = 0; x < m; x++) acc[x][0] = v_fma(v_all(w->p[x * PAGE + i]), v0, acc[x][0]);
-            if (n == 1) continue;
-            v16 v1 = v_from_f16(r->v[i] + 2 * d + 2 * LANES);
-            for (int x = 0; x < m; x++) acc[x][1] = v_fma(v_all(w->p[x * PAGE + i]), v1, acc[x][1]);
-        }
-        for (int x = 0; x < m; x++)
-            for (int j = 0; j < n; j++) v_store(w->acc + x * dim + d + j * LANES, acc[x][j]);
-    }
-}
-
-/* Scores of m columns from c on with the tile's positions, into w->p. m is a constant. */
-INLINE void block_scores(struct attn_work *w, int c, int m, int dim, int wide)
+/* Scores of m columns from c on with the tile's positions, into w->p. m is a constant, and whether r is NULL. */
+INLINE void block_scores(const struct near *r, struct attn_work *w, int c, int m, int dim, int wide)
 {
     v16 s[BLOCK][PAGE / LANES];
     for (int x = 0; x < m; x++)
         for (int i = 0; i < PAGE / LANES; i++) s[x][i] = v_all(0.0f);
     for (int d = 0; d < dim; d++) {
         v16 k[PAGE / LANES];
-        for (int i = 0; i < PAGE / LANES; i++) k[i] = v_load(w->kt + d * PAGE + i * LANES);
+        for (int i = 0; i < PAGE / LANES; i++)
+            k[i] = r ? v_from_f16((const uint8_t *)(r->kt + d * PAGE + i * LANES)) : v_load(w->kt + d * PAGE + i * LANES);
+        if (r && c == 0 && r->next_k) ask_for(r->next_k + PAGE / 2 * r->k_row + (uint64_t)d * PAGE, PAGE);
         for (int x = 0; x < m; x++) {
             v16 q = v_all(w->q[(c + x) * wide + d]);
             for (int i = 0; i < PAGE / LANES; i++) s[x][i] = v_fma(k[i], q, s[x][i]);
@@ -255,8 +244,13 @@ INLINE void block_scores(struct attn_work *w, int c, int m, int dim, int wide)
         for (int i = 0; i < PAGE / LANES; i++) v_store(w->p + x * PAGE + i * LANES, s[x][i]);
 }
 
+INLINE v16 value_lanes(const struct near *r, const struct attn_work *w, int i, int d, int wide)
+{
+    return r ? v_from_f16(r->v[i] + 2 * d) : v_load(w->v + i * wide + d);
+}
+
 /* acc = acc * f and the tile's values by the weights in w->p, for m columns from c on. */
-INLINE void block_values(struct attn_work *w, int c, int m, const float *f, int wide)
+INLINE void block_values(const struct near *r, struct attn_work *w, int c, int m, const float *f, int wide)
 {
     enum { SPAN = 4 };                      /* vectors of dims at a time */
     for (int d = 0; d < wide; d += SPAN * LANES) {
@@ -268,7 +262,8 @@ INLINE void block_values(struct attn_work *w, int c, int m, const float *f, int 
         if (n == SPAN) {
             for (int i = 0; i < PAGE; i++) {
                 v16 v[SPAN];
-                for (int j = 0; j < SPAN; j++) v[j] = v_load(w->v + i * wide + d + j * LANES);
+                if (r && c == 0 && r->next_v) ask_for(r->next_v + i * r->v_row + 2 * (uint64_t)d, 2 * SPAN * LANES);
+                for (int j = 0; j < SPAN; j++) v[j] = value_lanes(r, w, i, d + j * LANES, wide);
                 for (int x = 0; x < m; x++) {
                     v16 p = v_all(w->p[x * PAGE + i]);
                     for (int j = 0; j < SPAN; j++) acc[x][j] = v_fma(p, v[j], acc[x][j]);
@@ -279,7 +274,7 @@ INLINE void block_values(struct attn_work *w, int c, int m, const float *f, int 
                 for (int x = 0; x < m; x++)
                     for (int j = 0; j < SPAN; j++)
                         if (j < n) acc[x][j] = v_fma(v_all(w->p[x * PAGE + i]),
-                            v_load(w->v + i * wide + d + j * LANES), acc[x][j]);
+                            value_lanes(r, w, i, d + j * LANES, wide), acc[x][j]);
         }
         for (int x = 0; x < m; x++)
             for (int j = 0; j < SPAN; j++)
@@ -333,44 +328,33 @@ INLINE void block_softmax(const struct attn_unit *u, struct attn_work *w, int c,
     }
 }
 
-INLINE void block_tile(const struct attn_unit *u, struct attn_work *w, int c, int m, const uint64_t *see)
+INLINE void block_tile(const struct attn_unit *u, const struct near *r, struct attn_work *w, int c, int m,
+                       const uint64_t *see)
 {
     int dim = u->a->head_dim, wide = padded(dim);
     float f[LANES];
     uint64_t any = 0;
     for (int x = 0; x < m; x++) any |= see[c + x];
     if (!any) return;
-    block_scores(w, c, m, dim, wide);
+    block_scores(r, w, c, m, dim, wide);
     block_softmax(u, w, c, m, see, f);
-    block_values(w, c, m, f, wide);
+    block_values(r, w, c, m, f, wide);
 }
 
-INLINE void near_tile(const struct attn_unit *u, struct attn_work *w, const struct near *r, int m, const uint64_t *see)
+INLINE void all_blocks(const struct attn_unit *u, const struct near *r, struct attn_work *w, const uint64_t *see)
 {
-    float f[LANES];
-    near_scores(r, w, m, u->a->head_dim);
-    block_softmax(u, w, 0, m, see, f);
-    near_values(r, w, m, f, u->a->head_dim);
-}
-
-/* False: too many columns, or not in f16. */
-static bool K(attn_near)(const struct attn_unit *u, struct attn_work *w, int t, uint64_t need, const uint64_t *see)
-{
-    if (u->n > BLOCK || u->layer->k_format != Q_F16 || u->layer->v_format != Q_F16 || u->a->head_dim % LANES)
-        return false;
-    struct near r;
-    K(near_find)(u, t, need, &r);
-    switch (u->n) {
-    case 1: near_tile(u, w, &r, 1, see); break;
-    case 2: near_tile(u, w, &r, 2, see); break;
-    case 3: near_tile(u, w, &r, 3, see); break;
+    for (int c = 0; c < u->n; c += BLOCK) {
+        switch (u->n - c) {
+        case 1: block_tile(u, r, w, c, 1, see); break;
+        case 2: block_tile(u, r, w, c, 2, see); break;
+        case 3: block_tile(u, r, w, c, 3, see); break;
 #if BLOCK > 4
-    case 4: near_tile(u, w, &r, 4, see); break;
-    case 5: near_tile(u, w, &r, 5, see); break;
+        case 4: block_tile(u, r, w, c, 4, see); break;
+        case 5: block_tile(u, r, w, c, 5, see); break;
 #endif
-    default: near_tile(u, w, &r, BLOCK, see); break;
+        default: block_tile(u, r, w, c, BLOCK, see); break;
+        }
     }
-    return true;
 }
 
 static void K(attn_tile)(const struct attn_unit *u, struct attn_work *w, int t)
@@ -381,23 +365,19 @@ static void K(attn_tile)(const struct attn_unit *u, struct attn_work *w, int t)
     if (!u->chain && t + PAGE > u->past) {
         for (int c = 0; c < u->n; c++) {
             if (!c || u->row[c] != u->row[c - 1]) K(attn_load)(u, w, u->row[c], t, see[c]);
-            if (see[c]) block_tile(u, w, c, 1, see);
+            if (see[c]) block_tile(u, NULL, w, c, 1, see);
         }
         return;
     }
-    if (K(attn_near)(u, w, t, any, see)) return;
-    K(attn_load)(u, w, u->row[0], t, any);
-    for (int c = 0; c < u->n; c += BLOCK) {
-        switch (u->n - c) {
-        case 1: block_tile(u, w, c, 1, see); break;
-        case 2: block_tile(u, w, c, 2, see); break;
-        case 3: block_tile(u, w, c, 3, see); break;
-#if BLOCK > 4
-        case 4: block_tile(u, w, c, 4, see); break;
-        case 5: block_tile(u, w, c, 5, see); break;
-#endif
-        default: block_tile(u, w, c, BLOCK, see); break;
-        }
+    bool halves = u->layer->k_format == Q_F16 && u->layer->v_format == Q_F16 && u->a->head_dim % LANES == 0;
+    if (halves && u->n <= NEAR_COLS) {
+        struct near r;
+        K(near_find)(u, t, any, &r);
+        K(near_turn)(&r, w, u->a->head_dim);
+        all_blocks(u, &r, w, see);
+    } else {
+        K(attn_load)(u, w, u->row[0], t, any);
+        all_blocks(u, NULL, w, see);
     }
 }
 
@@ -412,10 +392,17 @@ INLINE void fold(float *all_top, float *all_sum, float *all, float top, float su
     for (int d = 0; d < dim; d++) all[d] = all[d] * a + acc[d] * b;
 }
 
-INLINE void write_out(float *o, float sum, const float *acc, int dim)
+/* A row and head of the output, and its int8 form where the next product reads that. */
+INLINE void write_out(const struct job *j, const struct run *r, int row, int head, float sum, const float *acc, int dim)
 {
-    float inverse = sum != 0.0f ? 1.0f / sum : 0.0f;
+    float inverse = sum != 0.0f ? 1.0f / sum : 0.0f, *o = (float *)j->out[0] + (int64_t)row * j->out_cols + head * dim;
     for (int d = 0; d < dim; d++) o[d] = acc[d] * inverse;
+    if (!j->x[X_Q8]) return;
+    for (int d = 0; d < dim; d += GROUP) {
+        int at = head * dim + d;
+        struct xblock *b = (struct xblock *)j->x[X_Q8] + (int64_t)(at / SUPER) * r->rows[j->rows] + row;
+        quantise_group(o + d, b, at % SUPER / GROUP);
+    }
 }
 
 static void K(attn_split)(const struct attn_unit *u, struct attn_work *w, int split)
@@ -478,8 +465,7 @@ static void K(attn_unit)(const struct run *r, const struct job *j, struct attn_u
             fold(&w->all_top[c], &w->all_sum[c], w->all + c * wide, w->top[c], w->sum[c], w->acc + c * wide, dim);
     }
     for (int c = 0; c < u->n; c++)
-        write_out((float *)j->out[0] + (int64_t)u->row[c] * j->out_cols + u->head[c] * dim, w->all_sum[c],
-                  w->all + c * wide, dim);
+        write_out(j, r, u->row[c], u->head[c], w->all_sum[c], w->all + c * wide, dim);
 }
 
 /* Folds the partial results of one row and head. */
@@ -493,7 +479,7 @@ static void K(attn_fold)(const struct run *r, const struct job *j, struct attn_u
         const float *at = partial_at(r, u->a, u->row[0], u->head[0], s);
         fold(&top, &sum, all, at[dim], at[dim + 1], at, dim);
     }
-    write_out((float *)j->out[0] + (int64_t)u->row[0] * j->out_cols + u->head[0] * dim, sum, all, dim);
+    write_out(j, r, u->row[0], u->head[0], sum, all, dim);
 }
 
 /* Splits that some row of a sequence sees, and the first of them. */

@@ -76,26 +76,38 @@ static const uint8_t *piece_at(const struct job *j, const struct run *r, const s
     return strip_at(m->w, (piece - m->first) * m->strips);
 }
 
+/* n sums of a row to their place. */
+static void finish_lanes(const struct linear_attr *a, int n, const float *sum, const float *bias, const float *residual,
+                         float *y)
+{
+    float t[LANES];
+    memcpy(t, sum, sizeof t);
+    if (bias)
+        for (int i = 0; i < n; i++) t[i] += bias[i];
+    if (a->softcap != 0.0f)
+        for (int i = 0; i < n; i++) t[i] = a->softcap * tanh_f32(t[i] / a->softcap);
+    if (residual)
+        for (int i = 0; i < n; i++) t[i] += residual[i];
+    memcpy(y, t, (size_t)n * sizeof *t);
+}
+
 /* Columns outside: the strips of one row are neighbours in memory. */
 static void finish(const struct job *j, const struct part *m, const struct product *p, int first_strip)
 {
     const struct linear_attr *a = j->call->attr;
     const float *residual = j->in[1];
-    int64_t o = (int64_t)first_strip * LANES;
-    int n = (int)(m->w->out - o < p->n_strips * LANES ? m->w->out - o : p->n_strips * LANES);
-    for (int c = 0; c < p->n_cols; c++) {
-        int64_t at = (int64_t)(p->first_col + c) * j->out_cols + m->out_at + o;
-        float t[PRODUCT_STRIPS * LANES] = { 0 };
-        for (int s = 0; s < p->n_strips; s++)
-            memcpy(t + s * LANES, p->y + ((size_t)s * (size_t)p->n_cols + (size_t)c) * LANES, LANES * sizeof *t);
-        if (m->bias)
-            for (int i = 0; i < n; i++) t[i] += m->bias[o + i];
-        if (a->softcap != 0.0f)
-            for (int i = 0; i < n; i++) t[i] = a->softcap * tanh_f32(t[i] / a->softcap);
-        if (residual)
-            for (int i = 0; i < n; i++) t[i] += residual[at + i];
-        memcpy((float *)j->out[0] + at, t, (size_t)n * sizeof *t);
-    }
+    bool plain = !m->bias && a->softcap == 0.0f;
+    for (int c = 0; c < p->n_cols; c++)
+        for (int s = 0; s < p->n_strips; s++) {
+            int64_t o = (int64_t)(first_strip + s) * LANES, at = (int64_t)(p->first_col + c) * j->out_cols + m->out_at + o;
+            int n = m->w->out - o < LANES ? (int)(m->w->out - o) : LANES;
+            const float *sum = p->y + ((size_t)s * (size_t)p->n_cols + (size_t)c) * LANES;
+            float *y = (float *)j->out[0] + at;
+            if (n < LANES || !plain) finish_lanes(a, n, sum, m->bias ? m->bias + o : NULL, residual ? residual + at : NULL, y);
+            else if (residual)
+                for (int i = 0; i < LANES; i++) y[i] = sum[i] + residual[at + i];
+            else memcpy(y, sum, LANES * sizeof *y);
+        }
 }
 
 static void do_piece(const struct job *j, const struct run *r, const struct part *m, int piece, const uint8_t *then,

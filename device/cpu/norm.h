@@ -31,5 +31,7 @@ static void K(norm)(const struct job *j, const struct run *r, int thread)
             for (int i = 0; i < j->cols; i++) y[i] = x[i] * scale * w[i] + residual[i];
         else
             for (int i = 0; i < j->cols; i++) y[i] = x[i] * scale * w[i];
+        for (int64_t k = 0; j->x[X_Q8] && k * SUPER < j->cols; k++)     /* for the next product */
+            quantise_block(y, j->cols, row, k, r->rows[j->rows], j->x[X_Q8]);
     }
 }

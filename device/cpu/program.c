@@ -15,6 +15,7 @@ struct build {
     struct program *p;
     const struct tape *t;
     int n_jobs, n_ropes;
+    const struct call *before;          /* of the job that was added last */
     size_t x_bytes[X_COUNT], partial_bytes, rope_bytes;
     int x_holds[X_COUNT];               /* id of the value whose form is in the shared buffer */
     size_t work_bytes;
@@ -43,6 +44,7 @@ static void add_job(struct build *b, struct job job)
         job.next = &b->p->next[b->n_jobs];
         b->p->jobs[b->n_jobs] = job;
     }
+    b->before = job.call;
     b->n_jobs++;
 }
 
@@ -68,6 +70,15 @@ static void grow(size_t *bytes, size_t need)
     if (need > *bytes) *bytes = need;
 }
 
+/* Norms and attention make the int8 form of their output themselves, where the very next call reads it: the row is at
+ * hand, and all threads need not meet once more. */
+static bool makes_form(const struct build *b, enum xkind kind, int id)
+{
+    const struct call *c = b->before;
+    if (kind != X_Q8 || !c || c->out[0].id != id) return false;
+    return c->op == OP_NORM || (c->op == OP_ATTN && ((const struct attn_attr *)c->attr)->head_dim % GROUP == 0);
+}
+
 /* The forms of the input that the call's first n_mat weights read, each made unless it is there already. */
 static void add_forms(struct build *b, struct job *j, int n_mat)
 {
@@ -81,6 +92,10 @@ static void add_forms(struct build *b, struct job *j, int n_mat)
         b->x_holds[kind] = id;
         size_t rows = (size_t)rows_of(b, j->rows) * (size_t)(j->times ? j->times : 1);
         grow(&b->x_bytes[kind], form_bytes(kind, rows, (size_t)j->cols));
+        if (makes_form(b, kind, id)) {
+            if (b->p->jobs) b->p->jobs[b->n_jobs - 1].x[kind] = j->x[kind];
+            continue;
+        }
         struct job q = *j;
         q.run = b->cpu->kernels.quantise[kind];
         q.last = false;
@@ -171,6 +186,7 @@ static void add_ropes(struct build *b)
 static void add_calls(struct build *b)
 {
     b->n_jobs = 0;
+    b->before = NULL;
     b->routes_of = 0;
     memset(b->x_holds, 0, sizeof b->x_holds);
     for (int i = 0; i < b->n_ropes; i++)

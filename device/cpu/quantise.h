@@ -26,18 +26,20 @@ INLINE void quantise_group(const float *x, struct xblock *b, int g)
 }
 #endif
 
+/* Block k of a row of `cols` activations, of `rows` rows. */
+INLINE void quantise_block(const float *x, int cols, int64_t row, int64_t k, int rows, struct xblock *to)
+{
+    int n = cols - (int)k * SUPER < SUPER ? cols - (int)k * SUPER : SUPER;
+    for (int g = 0; g < n / GROUP; g++) quantise_group(x + k * SUPER + g * GROUP, to + k * rows + row, g);
+}
+
 static void K(quantise_q8)(const struct job *j, const struct run *r, int thread)
 {
     int rows = rows_of_job(j, r), blocks = (j->cols + SUPER - 1) / SUPER;
     int64_t from, to;
     pool_share((int64_t)rows * blocks, thread, r->n_threads, &from, &to);
-    for (int64_t i = from; i < to; i++) {
-        int64_t row = i % rows, k = i / rows;
-        int n = j->cols - (int)k * SUPER < SUPER ? j->cols - (int)k * SUPER : SUPER;
-        const float *x = (const float *)j->in[0] + row * j->cols + k * SUPER;
-        struct xblock *b = (struct xblock *)j->x[X_Q8] + i;
-        for (int g = 0; g < n / GROUP; g++) quantise_group(x + g * GROUP, b, g);
-    }
+    for (int64_t i = from; i < to; i++)
+        quantise_block((const float *)j->in[0] + i % rows * j->cols, j->cols, i % rows, i / rows, rows, j->x[X_Q8]);
 }
 
 /* X_BF16: rows of the columns rounded to nearest even, padded to pairs. */

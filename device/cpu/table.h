@@ -3,10 +3,10 @@
 #include "device/cpu/group.h"
 #include "device/cpu/vec.h"
 
+#include "device/cpu/quantise.h"
 #include "device/cpu/norm.h"
 #include "device/cpu/conv.h"
 #include "device/cpu/gate.h"
-#include "device/cpu/quantise.h"
 #include "device/cpu/rows.h"
 #include "device/cpu/likely.h"
 #include "device/cpu/route.h"
