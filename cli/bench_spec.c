@@ -4,44 +4,45 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "cli/bench.h"
+#include "cli/bench_spec.h"
 #include "cli/generate.h"
-#include "cli/prompt_sets.h"
 #include "cli/terminal.h"
 
 enum { DEFAULT_TOKENS = 128, RANDOM_PROMPTS = 4, RANDOM_TOKENS = 32, SCRIPTED_TOKENS = 15 };
+enum { RECENT = 0xffff };           /* the steps that say whether guessing is switched off */
 
-struct set {
-    const char *name;
-    int prompts;
-    size_t tokens;                  /* of each way, after the first of a text */
-    double plain_seconds, seconds;
-    luce_speculation sum;
-};
-
-struct spec_bench {
-    const struct options *o;
-    luce_model *model;
-    luce_model_info info;
-    struct set set[PROMPT_SETS + 1];     /* those with prompts */
-    int n;
-};
-
-static void add_result(struct set *s, const luce_result *plain, const luce_result *r)
+/* A step with guesses: counted and logged here, so that the log says what the figures are of. */
+static void take_step(void *user, const luce_step *step)
 {
-    const luce_speculation *x = &r->speculation;
+    struct spec_bench *b = user;
+    struct spec_sums *sum = &b->text;
+    sum->steps++;
+    if (b->o->log) bench_spec_log(b, step);
+    sum->drafted += (size_t)step->n_nodes - 1;
+    sum->accepted += (size_t)step->n_tokens - 1;
+    sum->declined += step->declined;
+    if (step->declined || step->n_nodes > 1) b->recent = (b->recent << 1 | step->declined) & RECENT;
+    sum->off = 2 * __builtin_popcount(b->recent) > 16;
+    sum->draft_seconds += step->draft_seconds;
+    sum->verify_seconds += step->verify_seconds;
+    sum->accept_seconds += step->accept_seconds;
+}
+
+static void add_text(struct spec_set *s, const struct spec_sums *x, const luce_result *plain, const luce_result *r)
+{
     if (r->n_tokens < 2) return;
     s->prompts++;
     s->tokens += r->n_tokens - 1;
     s->plain_seconds += plain->decode_seconds;
     s->seconds += r->decode_seconds;
-    s->sum.n_steps += x->n_steps;
-    s->sum.n_drafted += x->n_drafted;
-    s->sum.n_accepted += x->n_accepted;
-    s->sum.n_declined += x->n_declined;
+    s->sum.steps += x->steps;
+    s->sum.drafted += x->drafted;
+    s->sum.accepted += x->accepted;
+    s->sum.declined += x->declined;
+    s->sum.off += x->off;
     s->sum.draft_seconds += x->draft_seconds;
     s->sum.verify_seconds += x->verify_seconds;
     s->sum.accept_seconds += x->accept_seconds;
@@ -53,36 +54,53 @@ static bool same(const luce_result *a, const luce_result *b)
            (a->n_tokens == 0 || !memcmp(a->tokens, b->tokens, a->n_tokens * sizeof *a->tokens));
 }
 
+/* What the log has of this text goes to its file. */
+static luce_status write_lines(struct spec_bench *b, luce_error *err)
+{
+    luce_status st = LUCE_OK;
+    if (b->lines.failed) st = fail(err, LUCE_E_NOMEM, "out of memory for the log");
+    else if (b->lines.len) st = file_append(&b->log, b->lines.data, b->lines.len, err);
+    buf_clear(&b->lines);
+    return st;
+}
+
 /* Both ways through one prompt. A script is the plain text. */
-static luce_status run_prompt(struct spec_bench *b, struct set *s, luce_request *q, luce_error *err)
+static luce_status run_prompt(struct spec_bench *b, struct spec_set *s, luce_request *q, luce_error *err)
 {
     luce_result plain, guessed = { 0 };
     q->max_tokens = b->o->max_tokens ? (int)b->o->max_tokens : DEFAULT_TOKENS;
     q->cancelled = interrupted;
+    q->user = b;
     q->draft = -1;
+    q->on_step = NULL;
     luce_status st = luce_generate(b->model, q, &plain, err);
     q->draft = 0;
+    q->on_step = take_step;
     if (b->o->draft_right >= 0) {
         q->draft = b->o->draft_max ? (int)b->o->draft_max : SCRIPTED_TOKENS;
         q->script = plain.tokens;
         q->n_script = plain.n_tokens;
         q->script_right = b->o->draft_right;
     }
+    b->prompt++;
+    b->text = (struct spec_sums){ 0 };
+    b->recent = 0;
     if (!st) st = luce_generate(b->model, q, &guessed, err);
     if (!st && interrupted(NULL)) st = fail(err, LUCE_E_CANCELLED, "bench: interrupted");
     if (!st && !same(&plain, &guessed))
         st = fail(err, LUCE_E_NUMERIC, "bench: %s, prompt %d: the text with guesses is another one than without; "
-                  "'luce doctor' checks the kernels of this device", s->name, s->prompts + 1);
-    if (!st) add_result(s, &plain, &guessed);
+                  "'luce doctor' checks the kernels of this device", s->name, b->prompt);
+    if (!st) add_text(s, &b->text, &plain, &guessed);
+    luce_status wrote = write_lines(b, st ? NULL : err);
     luce_result_drop(&plain);
     luce_result_drop(&guessed);
-    return st;
+    return st ? st : wrote;
 }
 
 static luce_status run_text(void *user, const luce_text *text, const struct chat_form *form, luce_error *err)
 {
     struct spec_bench *b = user;
-    struct set *s = &b->set[b->n];
+    struct spec_set *s = &b->set[b->n];
     luce_request q = { .text = *text };
     if (form) {
         q.stop = &form->stop;
@@ -107,7 +125,8 @@ static luce_status run_folder(struct spec_bench *b, luce_error *err)
     for (int i = 0; i < PROMPT_SETS && !st; i++) {
         bool found;
         if (!wanted(b->o, prompt_sets[i].name)) continue;
-        b->set[b->n] = (struct set){ .name = prompt_sets[i].name };
+        b->set[b->n] = (struct spec_set){ .name = prompt_sets[i].name };
+        b->prompt = 0;
         st = prompt_set_each(b->o->prompts, &prompt_sets[i], &b->info, run_text, b, &found, err);
         b->n += found;
     }
@@ -120,9 +139,9 @@ static luce_status run_folder(struct spec_bench *b, luce_error *err)
 /* A model without a vocabulary continues random ids. */
 static luce_status run_random(struct spec_bench *b, luce_error *err)
 {
-    struct set *s = &b->set[b->n++];
+    struct spec_set *s = &b->set[b->n];
     luce_status st = LUCE_OK;
-    *s = (struct set){ .name = "random" };
+    *s = (struct spec_set){ .name = "random" };
     for (int i = 0; i < RANDOM_PROMPTS && !st; i++) {
         int32_t ids[RANDOM_TOKENS];
         for (int k = 0; k < RANDOM_TOKENS; k++)
@@ -130,85 +149,26 @@ static luce_status run_random(struct spec_bench *b, luce_error *err)
         luce_request q = { .tokens = ids, .n_tokens = RANDOM_TOKENS };
         st = run_prompt(b, s, &q, err);
     }
+    b->n++;
     return st;
 }
 
-static double ratio(double a, double b)
+static luce_status run_sets(struct spec_bench *b, luce_error *err)
 {
-    return b > 0 ? a / b : 0;
-}
-
-static void print_text(const struct spec_bench *b, struct buf *out)
-{
-    buf_printf(out, "%s on %s, drafter %s; each text twice in turn, equal token by token\n\n", b->info.architecture,
-               b->info.device_name, b->info.drafter);
-    buf_printf(out, "set     prompts  tokens  plain/s  spec/s  speed-up  at no cost  accepted  declined  "
-                    "draft  verify  accept\n");
-    for (int i = 0; i < b->n; i++) {
-        const struct set *s = &b->set[i];
-        double steps = (double)s->sum.n_steps, tokens = (double)s->tokens;
-        buf_printf(out, "%-8s %6d %7zu %8.1f %7.1f %8.2fx %10.2fx %7.1f %% %7.1f %% %5.1f%% %6.1f%% %6.1f%%\n", s->name,
-                   s->prompts, s->tokens, ratio(tokens, s->plain_seconds), ratio(tokens, s->seconds),
-                   ratio(s->plain_seconds, s->seconds), ratio(tokens, steps),
-                   100 * ratio((double)s->sum.n_accepted, (double)s->sum.n_drafted),
-                   100 * ratio((double)s->sum.n_declined, steps), 100 * ratio(s->sum.draft_seconds, s->seconds),
-                   100 * ratio(s->sum.verify_seconds, s->seconds), 100 * ratio(s->sum.accept_seconds, s->seconds));
-    }
-}
-
-static void number(struct json *j, const char *key, double value)
-{
-    json_key(j, key);
-    json_number(j, value);
-}
-
-static void print_set(struct json *j, const struct set *s)
-{
-    const luce_speculation *x = &s->sum;
-    const struct { const char *key; double value; } rows[] = {
-        { "prompts", s->prompts }, { "tokens", (double)s->tokens }, { "plain_seconds", s->plain_seconds },
-        { "seconds", s->seconds }, { "steps", (double)x->n_steps }, { "drafted_tokens", (double)x->n_drafted },
-        { "accepted_tokens", (double)x->n_accepted }, { "declined_steps", (double)x->n_declined },
-        { "draft_seconds", x->draft_seconds }, { "verify_seconds", x->verify_seconds },
-        { "accept_seconds", x->accept_seconds },
-        { "acceptance", ratio((double)x->n_accepted, (double)x->n_drafted) },
-        { "tokens_per_step", ratio((double)s->tokens, (double)x->n_steps) },
-        { "speed_up", ratio(s->plain_seconds, s->seconds) },
-    };
-    json_open_object(j);
-    json_key(j, "set");
-    json_text(j, s->name);
-    for (size_t i = 0; i < COUNT(rows); i++) number(j, rows[i].key, rows[i].value);
-    json_close(j);
-}
-
-static void print_json(const struct spec_bench *b, struct buf *out)
-{
-    struct json j;
-    json_begin(&j, out);
-    json_open_object(&j);
-    json_key(&j, "tool");
-    json_text(&j, "luce bench --spec");
-    json_key(&j, "version");
-    json_text(&j, LUCE_VERSION);
-    json_key(&j, "architecture");
-    json_text(&j, b->info.architecture);
-    json_key(&j, "device");
-    json_text(&j, b->info.device_name);
-    json_key(&j, "drafter");
-    json_text(&j, b->info.drafter);
-    json_key(&j, "results");
-    json_open_array(&j);
-    for (int i = 0; i < b->n; i++) print_set(&j, &b->set[i]);
-    json_close(&j);
-    json_close(&j);
-    buf_add_char(out, '\n');
+    struct buf out = { 0 };
+    luce_status st = b->info.has_text ? run_folder(b, err) : run_random(b, err);
+    progress_show("", 1);
+    if (st) return st;
+    if (b->o->json) bench_spec_print_json(b, &out);
+    else bench_spec_print_text(b, &out);
+    st = output_write(&out, err);
+    buf_drop(&out);
+    return st;
 }
 
 luce_status bench_spec_run(const struct options *o, luce_error *err)
 {
-    struct spec_bench b = { .o = o };
-    struct buf out = { 0 };
+    struct spec_bench b = { .o = o, .log.fd = -1 };
     for (int i = 0; i < o->only.n; i++) {
         bool known = false;
         for (int k = 0; k < PROMPT_SETS; k++) known = known || !strcmp(o->only.at[i], prompt_sets[k].name);
@@ -220,14 +180,13 @@ luce_status bench_spec_run(const struct options *o, luce_error *err)
     luce_status st = model_load(&b.model, model_params(o), err);
     if (st) return st;
     b.info = luce_model_describe(b.model);
-    st = b.info.has_text ? run_folder(&b, err) : run_random(&b, err);
-    progress_show("", 1);
-    if (!st) {
-        if (o->json) print_json(&b, &out);
-        else print_text(&b, &out);
-        st = output_write(&out, err);
+    if (o->log) st = file_create(&b.log, o->log, err);
+    if (!st) st = run_sets(&b, err);
+    if (b.log.fd >= 0) {            /* of a run that failed, too */
+        luce_status kept = file_commit(&b.log, st ? NULL : err);
+        if (!st) st = kept;
     }
-    buf_drop(&out);
+    buf_drop(&b.lines);
     luce_model_close(b.model);
     return st;
 }

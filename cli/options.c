@@ -27,6 +27,7 @@ static const struct rule {
     { SPECULATES, NEEDS, "ddtree-tau", { "spec", "draft" } },
     { FOR(BENCH), NEEDS, "draft-right", { "spec" } },
     { FOR(BENCH), NEEDS, "prompts", { "spec", "draft" } },
+    { FOR(BENCH), NEEDS, "log", { "spec", "draft" } },
     { FOR(BENCH), NEEDS, "max-tokens", { "spec", "draft" } },
     { FOR(BENCH), EXCLUDES, "depth", { "spec", "draft" } },
     { FOR(BENCH), EXCLUDES, "prompt-tokens", { "spec", "draft" } },

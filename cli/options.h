@@ -34,7 +34,7 @@ struct options {
     bool ddtree;
     double ddtree_tau;
     double draft_right;
-    const char *prompts;            /* folder of bench --spec, or NULL */
+    const char *prompts, *log;      /* of bench --spec: folder; file of its steps, or NULL */
     /* train-drafter */
     const char *out, *from, *held_out, *python, *recipe;    /* from: folder of prompts, or NULL */
     int64_t most_texts, steps;      /* of each set; 0: all, the recipe's own number */

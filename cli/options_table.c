@@ -114,6 +114,8 @@ const struct option options_table[] = {
       "--spec scripted: tokens of each guess that are right, on average; all guesses are checked" },
     { "prompts", 0, OPT_TEXT, AT(prompts), "bench/prompts", "FOLDER", 0, 0, FOR(BENCH),
       "prompt sets of --spec" },
+    { "log", 0, OPT_TEXT, AT(log), NULL, "FILE", 0, 0, FOR(BENCH),
+      "write each step of --spec to FILE: what was guessed, what came true, and the time (JSON, a line a step)" },
     { "out", 'o', OPT_TEXT, AT(out), "drafter", "FOLDER", 0, 0, FOR(TRAIN_DRAFTER),
       "where the files of the training go, drafter.gguf in the end" },
     { "from", 0, OPT_TEXT, AT(from), NULL, "FOLDER", 0, 0, FOR(TRAIN_DRAFTER),

@@ -412,6 +412,20 @@ static luce_status choose_after(void *context, int node, int32_t *token, bool *m
     return st;
 }
 
+/* Adds a step to what the request tells of its guesses. */
+static void count_step(struct request *r, const luce_step *step)
+{
+    luce_speculation *sum = &r->speculation;
+    sum->n_steps++;
+    sum->n_drafted += (size_t)step->n_nodes - 1;
+    sum->n_accepted += (size_t)step->n_tokens - 1;
+    sum->n_declined += step->declined;
+    sum->draft_seconds += step->draft_seconds;
+    sum->verify_seconds += step->verify_seconds;
+    sum->accept_seconds += step->accept_seconds;
+    if (r->asked->on_step) r->asked->on_step(r->asked->user, step);
+}
+
 /* Takes what the model says of the tree, and lets the sequence keep those rows, *a. */
 static void accept_tree(struct scheduler *s, struct request *r, const struct draft *d, int out, double verified,
                         struct accepted *a)
@@ -419,19 +433,21 @@ static void accept_tree(struct scheduler *s, struct request *r, const struct dra
     struct walk w = { s, r, out };
     struct chooser c = { .context = &w, .choose = choose_after };
     luce_error err = { 0 };
-    luce_speculation *sum = &r->speculation;
+    int before = r->n_ids;
     double start = s->clock();
     luce_status st = verify(&d->tree, &c, a, &err);
     seq_accept(r->seq, a->path, a->n);
-    if (st) request_fail(r, st, &err);
     speculator_observe(s->speculator, d, a->n);
-    sum->n_steps++;
-    sum->n_drafted += (size_t)d->tree.n - 1;
-    sum->n_accepted += (size_t)a->n - 1;
-    sum->n_declined += d->declined;
-    sum->draft_seconds += d->seconds;
-    sum->verify_seconds += verified;
-    sum->accept_seconds += s->clock() - start;
+    if (st) {
+        request_fail(r, st, &err);
+        return;
+    }
+    luce_step step = { .at = (size_t)(before - r->n_before - r->n_prompt), .node = d->tree.token,
+                       .parent = d->tree.parent, .depth = d->tree.depth, .n_nodes = d->tree.n,
+                       .declined = d->declined, .tokens = r->ids + before, .n_tokens = r->n_ids - before,
+                       .rows = runner_step(s->runner)->head.n_rows, .draft_seconds = d->seconds,
+                       .verify_seconds = verified, .accept_seconds = s->clock() - start };
+    count_step(r, &step);
 }
 
 /* Shows the drafter rows that became text (NULL: all of its rows in the step), for the guesses to come. */

@@ -165,6 +165,21 @@ typedef struct {
 
 typedef enum { LUCE_POOL_MEAN, LUCE_POOL_LAST } luce_pooling;
 
+/* A step of a text that a drafter may guess at: the guess, what the model said, and what it took. Borrowed. */
+typedef struct {
+    size_t at;                  /* tokens generated before it */
+    /* The guess, a tree: node 0 is the token before, and a node comes after its parent (parent[0] is -1). A node's
+     * depth is its place after that token. */
+    const int32_t *node;
+    const int *parent, *depth;
+    int n_nodes;                /* 1: nothing was guessed, */
+    bool declined;              /* because it would not have paid */
+    const int32_t *tokens;      /* that the step gave: the path through the tree, and one more */
+    int n_tokens;
+    int rows;                   /* of the step, for all texts that it served */
+    double draft_seconds, verify_seconds, accept_seconds;
+} luce_step;
+
 typedef struct luce_result luce_result;
 typedef struct {
     const int32_t *tokens;      /* the prompt as ids ... */
@@ -204,6 +219,8 @@ typedef struct {
      * mean of those of all its tokens, with length 1 (zero stays zero). Needs prompt_only. May be NULL. */
     float *embedding;
     luce_pooling pooling;
+    /* Told each step that luce_speculation counts, after its tokens. May be NULL. */
+    void (*on_step)(void *user, const luce_step *step);
     /* Asked before each step; true ends the request. May be NULL. */
     bool (*cancelled)(void *user);
     void *user;

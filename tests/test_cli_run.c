@@ -86,6 +86,9 @@ static const struct { const char *args; int code; const char *says[4]; } rows[] 
     { "bench -m % --depth 5,", 2, { "--depth: '' is not a whole number from 0" } },
     { "bench -m % --depth 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", 2, { "a list of more than 16 numbers" } },
     { "bench -m % --draft-right 4", 2, { "--draft-right: it has no effect without --spec" } },
+    { "bench -m % --log steps.log", 2, { "--log: it has no effect without --spec" } },
+    { "bench -m % --spec ngram --only prose -n 12 --log no_such_folder/steps.log --prompts " LUCE_SOURCE_DIR
+      "/bench/prompts", 1, { "no_such_folder/steps.log" } },
     { "bench -m % --spec ngram --depth 4", 2, { "--depth: it has no effect beside --spec or --draft" } },
     { "inspect % --width 4", 2, { "--width: it has no effect without --tape or --trace-ops" } },
     { "inspect % --tape --json", 2, { "--json: it has no effect beside --tape" } },
