@@ -124,7 +124,9 @@ const struct dflash *dflash_of(const struct model *m)
 void dflash_code(const struct dflash *d, const struct gguf_tensor *codes, int32_t token, float *out)
 {
     const struct format *f = format_find(codes->type);
-    f->decode(codes->data + (uint64_t)token * format_bytes(f, (uint64_t)d->rank), out, d->rank);
+    int32_t row = d->row_of && codes->dim[1] == (uint64_t)d->n_ids ? d->row_of[token] : token;
+    if (row < 0) memset(out, 0, (size_t)d->rank * sizeof *out);
+    else f->decode(codes->data + (uint64_t)row * format_bytes(f, (uint64_t)d->rank), out, d->rank);
 }
 
 /* ---- keys ---------------------------------------------------------------------------------------- */
@@ -419,6 +421,7 @@ static luce_status bind_codes(struct reading *r, luce_error *err)
         char name[96];
         const struct gguf_tensor *t = find(r, &codes[i], -1, name, sizeof name);
         uint64_t in = size_of(r, RANK), out = size_of(r, VOCAB);
+        if (t && t->dim[1] == size_of(r, SAID)) out = size_of(r, SAID);     /* rows as its head has them */
         if (!t)
             return fail(err, LUCE_E_FORMAT, "%s: tensor '%s' [%" PRIu64 ", %" PRIu64 "] is missing: the file is no "
                         "complete drafter", gguf_path(r->g), name, in, out);
@@ -443,29 +446,28 @@ static luce_status bind_ids(struct reading *r, luce_error *err)
     if ((!wide && t->type != I32) || !list || t->dim[0] < 1 || t->dim[0] > (uint64_t)vocab)
         return fail(err, LUCE_E_FORMAT, "%s: tensor 'd2t' is no list of 1 to %d tokens (i64 or i32)", gguf_path(r->g),
                     vocab);
-    if (r->d->rank)
-        return fail(err, LUCE_E_UNSUPPORTED, "%s: a DFlash2 drafter with a vocabulary of its own (tensor 'd2t') is not "
-                    "computed here", gguf_path(r->g));
     if (!gguf_find(r->g, "output.weight"))
         return fail(err, LUCE_E_FORMAT, "%s: there is a tensor 'd2t', but no 'output.weight' for its %" PRIu64
                     " tokens", gguf_path(r->g), t->dim[0]);
     int n = r->d->n_ids = (int)t->dim[0];
     int32_t *ids = arena_array(&r->m->arena, (size_t)n, sizeof *ids);
-    bool *said = arena_array(&r->m->arena, (size_t)vocab, sizeof *said);
-    if (!ids || !said) return fail(err, LUCE_E_NOMEM, "%s: out of memory for 'd2t'", gguf_path(r->g));
+    int32_t *row_of = arena_array(&r->m->arena, (size_t)vocab, sizeof *row_of);
+    if (!ids || !row_of) return fail(err, LUCE_E_NOMEM, "%s: out of memory for 'd2t'", gguf_path(r->g));
+    for (int i = 0; i < vocab; i++) row_of[i] = -1;
     for (int i = 0; i < n; i++) {
         int64_t id = 0;
         int32_t narrow = 0;
         if (wide) memcpy(&id, t->data + sizeof id * (size_t)i, sizeof id);
         else memcpy(&narrow, t->data + sizeof narrow * (size_t)i, sizeof narrow);
         if (!wide) id = narrow;
-        if (id < 0 || id >= vocab || said[id])
+        if (id < 0 || id >= vocab || row_of[id] >= 0)
             return fail(err, LUCE_E_FORMAT, "%s: element %d of 'd2t' names token %" PRId64 "; each must be another one "
                         "of the model's 0 to %d", gguf_path(r->g), i, id, vocab - 1);
-        said[id] = true;
+        row_of[id] = i;
         ids[i] = (int32_t)id;
     }
     r->d->ids = ids;
+    if (n < vocab) r->d->row_of = row_of;
     return LUCE_OK;
 }
 

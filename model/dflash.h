@@ -25,6 +25,7 @@ struct dflash {
     int32_t mask;
     int n_ids;                  /* tokens that it may say: rows of its own head */
     const int32_t *ids;         /* [n_ids] the target's token of each row; NULL: all of them, row i is token i */
+    const int32_t *row_of;      /* [vocab] and the row of each token, -1: none; NULL: it may say all */
     float logit_scale, softcap; /* of the logits; softcap 0: none */
     const struct weight *embd, *head;   /* the target's or its own */
     const struct weight *fc, *feature_norm, *norm;
@@ -33,7 +34,7 @@ struct dflash {
      * e = H hidden. */
     int rank, top_k;            /* 0 in a DFlash */
     const struct weight *selector;      /* H [embd, rank] */
-    const struct gguf_tensor *before, *after;   /* P, S [rank, vocab], in host memory */
+    const struct gguf_tensor *before, *after;   /* P, S [rank, vocab; or n_ids, as the head], in host memory */
     struct dflash_layer *layer;
 };
 
@@ -48,7 +49,7 @@ luce_status dflash_file(struct gguf **out, const char *path, luce_error *err);
 /* Whether the file is a DFlash drafter at all, and whether of the second kind. */
 bool dflash_is(const struct gguf *g, bool *second);
 const struct dflash *dflash_of(const struct model *m);
-/* Row `token` of P or S: rank floats. */
+/* The target's `token` in P or S: rank floats, all 0 where it has no row. */
 void dflash_code(const struct dflash *d, const struct gguf_tensor *codes, int32_t token, float *out);
 
 /* dflash_record.c: the family's record function. */
