@@ -65,7 +65,7 @@ TEST(dflash_refuses_drafters_that_do_not_fit_and_says_why)
 
     char words[512];                /* its own vocabulary is compared where both have one */
     const char *tiny = tiny_model();
-    snprintf(words, sizeof words, "%s", tiny_model_with("QQ"));
+    snprintf(words, sizeof words, "%s", tiny_model_with("QQ", TINY_CONTEXT));
     struct dflash_change c = { .vocabulary = words };
     refused("vocabulary", tiny, NULL, dflash_changed("dflash/v1_llama.gguf", &c), LUCE_E_ARG, "token 258 is 'QQ' there");
     refused("embedding", tiny, NULL, fixture("dflash/v1_llama.gguf"), LUCE_E_ARG, "rows of 32 there, 64 in the model");

@@ -398,7 +398,7 @@ TEST(speculation_refuses_what_cannot_work_and_says_why)
         { { .draft_path = "no_such.gguf" }, LUCE_E_IO, "no_such.gguf" },
         { { .draft_path = cut }, LUCE_E_FORMAT, "cut.gguf" },
         { { .draft_path = fixture("oracle/llama.gguf") }, LUCE_E_ARG, "no vocabulary" },
-        { { .draft_path = tiny_model_with("QQ") }, LUCE_E_ARG, "token 258 is 'QQ' there and 'th' in the model" },
+        { { .draft_path = tiny_model_with("QQ", TINY_CONTEXT) }, LUCE_E_ARG, "token 258 is 'QQ' there and 'th' in the model" },
     };
     for (size_t i = 0; i < COUNT(bad); i++) {
         luce_model *m = NULL;
@@ -533,35 +533,6 @@ TEST(speculation_keeps_the_text_of_smollm2)
         luce_model_close(m);
     }
     drop_texts(plain);
-}
-
-/* P01: long greedy texts, each length of guesses, chains and trees. */
-TEST(speculation_keeps_long_greedy_texts_at_each_draft_length)
-{
-    static const int lengths[] = { -1, 1, 2, 3, 7, 15, 31 };
-    static const struct way ways[] = { { "ngram", false, 0, 0, 0 }, { "ngram", false, 0, 4, 0 },
-                                       { "draft-model", true, 0, 0, 0 }, { "scripted", false, 0, 32, 0 } };
-    const char *path = tiny_model();
-    luce_result plain = { 0 };
-    if (!path) return;
-    make_prompts();
-    for (size_t w = 0; w < COUNT(ways); w++) {
-        luce_model *m = open_model(path, &ways[w], 1, 400);
-        for (size_t i = 0; m && i < COUNT(lengths); i++) {
-            luce_request q[TEXTS];
-            make_requests(q, lengths[i]);
-            q[0].max_tokens = 220;
-            q[0].script = plain.tokens;
-            q[0].n_script = plain.n_tokens;
-            q[0].script_right = lengths[i] / 2;
-            luce_result got = generate(m, &q[0]);
-            if (plain.n_tokens) check_same(&plain, &got, ways[w].drafter, lengths[i]);
-            luce_result_drop(plain.n_tokens ? &got : &plain);
-            if (!plain.n_tokens) plain = got;
-        }
-        luce_model_close(m);
-    }
-    luce_result_drop(&plain);
 }
 
 /* P15: settings act with guesses, and penalties see the prompt. */

@@ -51,7 +51,7 @@ static void add_tensor(struct gguf_writer *w, const struct tensor *t, const char
                                               .n_dims = t->out ? 2 : 1, .type = t->type, .data = *data });
 }
 
-static void add_keys(struct gguf_writer *w, const char *last_token)
+static void add_keys(struct gguf_writer *w, const char *last_token, int context)
 {
     struct toy *toy = toy_new("gpt2", "gpt-2");
     toy_token(toy, str_of("<|im_start|>"), TOKEN_CONTROL, 0);
@@ -66,7 +66,7 @@ static void add_keys(struct gguf_writer *w, const char *last_token)
     toy_merge(toy, str_of(left), str_of(last_token + 1));
     gguf_add_text(w, "general.architecture", str_of("llama"));
     gguf_add_u32(w, "llama.block_count", LAYERS);
-    gguf_add_u32(w, "llama.context_length", TINY_CONTEXT);
+    gguf_add_u32(w, "llama.context_length", (uint32_t)context);
     gguf_add_u32(w, "llama.embedding_length", EMBD);
     gguf_add_u32(w, "llama.feed_forward_length", FF);
     gguf_add_u32(w, "llama.attention.head_count", HEADS);
@@ -82,13 +82,13 @@ static void add_keys(struct gguf_writer *w, const char *last_token)
     toy_free(toy);
 }
 
-static luce_status write_model(const char *path, const char *last_token, luce_error *err)
+static luce_status write_model(const char *path, const char *last_token, int context, luce_error *err)
 {
     enum { N_LAYER = COUNT(of_layer), N_MODEL = COUNT(of_model), N = LAYERS * N_LAYER + N_MODEL };
     uint8_t *data[N] = { 0 };
     int n = 0;
     struct gguf_writer w = { 0 };
-    add_keys(&w, last_token);
+    add_keys(&w, last_token, context);
     for (int i = 0; i < N_MODEL; i++) add_tensor(&w, &of_model[i], "", &data[n++]);
     for (int l = 0; l < LAYERS; l++)
         for (int i = 0; i < N_LAYER; i++) {
@@ -108,18 +108,18 @@ const char *tiny_model(void)
     luce_error err = { 0 };
     if (*path) return path;
     snprintf(path, sizeof path, "%s", scratch("tiny.gguf"));
-    luce_status st = write_model(path, "th", &err);
+    luce_status st = write_model(path, "th", TINY_CONTEXT, &err);
     CHECK_OK(st, err);
     if (st) *path = '\0';
     return *path ? path : NULL;
 }
 
-const char *tiny_model_with(const char *text)
+const char *tiny_model_with(const char *text, int context)
 {
     static char path[512];
     luce_error err = { 0 };
     snprintf(path, sizeof path, "%s", scratch("tiny_with.gguf"));
-    luce_status st = write_model(path, text, &err);
+    luce_status st = write_model(path, text, context, &err);
     CHECK_OK(st, err);
     return st ? NULL : path;
 }

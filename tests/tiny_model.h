@@ -9,7 +9,8 @@ enum {
 };
 /* Path of the file, written at the first call; NULL after a failed check. */
 const char *tiny_model(void);
-/* The same with this text for the token "th" (258); another file each time. NULL after a failed check. */
-const char *tiny_model_with(const char *text);
+/* The same with this text for the token "th" (258) and this context; it lies until the next one. NULL after a failed
+ * check. */
+const char *tiny_model_with(const char *text, int context);
 
 #endif

@@ -28,7 +28,7 @@ PENALTIES = [{"presence_penalty": 0.5}, {"frequency_penalty": 0.5}, {"repetition
 class Speculation:
     @classmethod
     def setUpClass(cls):
-        cls.server = Server(SCRIPTS, context=2048, sequences=4, drafter=cls.drafter, template=HERMES)
+        cls.server = Server(SCRIPTS, context=8192, sequences=4, drafter=cls.drafter, template=HERMES)
 
     @classmethod
     def tearDownClass(cls):
@@ -44,7 +44,7 @@ class Speculation:
                         self.assertEqual(APIS[name](self.server, script, stream, speculative=width, **fields).key(), plain.key())
         return plain
 
-    def test_an_end_anywhere_in_a_block(self):
+    def test_an_end_anywhere_in_a_block(self):                      # P16
         for n in range(9):
             a = self.same(f"[[end{n}]]", widths=(8,), apis=("chat", "messages"))
             self.assertEqual((a.text, a.finish, a.usage), ("".join(WORDS[:n]), "stop", n + 1))
@@ -58,12 +58,23 @@ class Speculation:
             self.assertEqual(self.same(f"[[right{n}]]", apis=("chat", "completions")).text, "".join(WORDS))
         self.same("[[again]]")
 
+    def test_calls_of_two_tools_after_a_long_system_text(self):     # P08
+        body = {"messages": [{"role": "system", "content": "word " * 1300}, {"role": "user", "content": "[[tools]]"}],
+                "tools": TOOLS}
+        answers = []
+        for width in (False, True, 7, 15):
+            message = self.server.post("/v1/chat/completions", dict(body, speculative=width))["choices"][0]["message"]
+            answers.append(([c["function"] for c in message["tool_calls"]], message["content"]))
+        self.assertEqual([c["name"] for c in answers[0][0]], ["grep", "read"])
+        for other in answers[1:]:
+            self.assertEqual(other, answers[0])
+
     def test_calls_of_two_tools(self):
         a = self.same("word " * 300 + "[[tools]]", widths=(True, 7), apis=("chat",), tools=TOOLS)
         self.assertEqual([c["name"] for c in a.calls], ["grep", "read"])
         self.assertEqual(a.finish, "tool_calls")
 
-    def test_sampling_is_the_same(self):
+    def test_sampling_is_the_same(self):                            # P02, P10, P15
         for fields in PENALTIES:
             texts = [APIS["completions"](self.server, "[[flat]] a b a b", False, speculative=w, max_tokens=12, **fields).text
                      for w in (False, 3)]
@@ -93,7 +104,7 @@ class Speculation:
         self.assertEqual(cached[0], 0)
         self.assertEqual(sorted(set(cached[:4])), cached[:4])
 
-    def test_clients_that_leave_while_guesses_run(self):
+    def test_clients_that_leave_while_guesses_run(self):            # P06
         def leave(i):
             def run():
                 rng = random.Random(i)
