@@ -41,7 +41,7 @@ struct draft {
     struct tree tree;               /* holds the root; the drafter adds to it */
     bool declined;                  /* a guess would not pay, so there is none */
     double seconds;                 /* that the guess took */
-    double price;                   /* of guess and check, in plain steps of the text; 0: no guess */
+    double price;                   /* of the step, guess and check, in plain steps of the text; 0: not known */
 };
 
 /* Rows of the target's last step that have become part of a text. */

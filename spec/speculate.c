@@ -3,21 +3,15 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "spec/width.h"
+#include "spec/policy.h"
 
-enum { TRY_NODES = 2, TRY_DEPTH = 3, TIMED_DEPTH = 3 };
-static const double rate = 0.1;             /* weight of the newest time of a guess, ... */
-static const double slower = 1.5;           /* ... which counts as at most this much longer than usual */
+enum { TIMED_DEPTH = 3 };
 
 struct speculator {
     const struct drafter *drafter;
     struct drafter_state *state;
-    int most, block;
-    bool chain;
     double margin;
-    struct cost cost;
-    struct guess_time unit;         /* of one text, running mean; by depth: of one pass, however many texts */
-    struct record_of_guesses all, slot[STEP_SEQS];
+    struct policy policy;
 };
 
 void speculator_close(struct speculator *s)
@@ -66,14 +60,6 @@ luce_status speculator_prepare(const struct speculate_params *p, const struct mo
     return st || !d->prepare ? st : d->prepare(&env, record, err);
 }
 
-/* The guess of n texts. */
-static struct guess_time time_of(const struct speculator *s, int n)
-{
-    if (s->drafter->costs == GUESS_BY_PASS)
-        return (struct guess_time){ .pass = s->unit.pass * n, .depth = s->unit.depth * n };
-    return (struct guess_time){ .depth = s->unit.depth / n };
-}
-
 /* How long a guess of this depth takes, at a text of two tokens; the second time, as the first one compiles. */
 static luce_status time_guess(struct speculator *s, int depth, double *seconds, luce_error *err)
 {
@@ -94,13 +80,14 @@ static luce_status time_guess(struct speculator *s, int depth, double *seconds, 
 static luce_status time_drafter(struct speculator *s, luce_error *err)
 {
     bool pass = s->drafter->costs == GUESS_BY_PASS;
-    int depth = pass ? s->block - 1 : TIMED_DEPTH;
+    struct guess_time *unit = &s->policy.unit;
+    int depth = pass ? s->policy.block - 1 : TIMED_DEPTH;
     double whole = 0, least = 0;
     luce_status st = time_guess(s, depth, &whole, err);
     if (!st && pass && depth > 1) st = time_guess(s, 1, &least, err);
-    s->unit.depth = pass && depth > 1 ? (whole - least) / (depth - 1) : pass ? 0 : whole / depth;
-    if (s->unit.depth < 0) s->unit.depth = 0;
-    s->unit.pass = pass ? whole - depth * s->unit.depth : 0;
+    unit->depth = pass && depth > 1 ? (whole - least) / (depth - 1) : pass ? 0 : whole / depth;
+    if (unit->depth < 0) unit->depth = 0;
+    unit->pass = pass ? whole - depth * unit->depth : 0;
     return st;
 }
 
@@ -121,13 +108,14 @@ luce_status speculator_open(struct speculator **out, const struct speculate_para
     }
     s->drafter = d;
     s->state = state;
-    s->most = p->most ? p->most : d->most;
-    s->chain = p->chain;
     s->margin = p->margin;
-    s->block = p->block ? p->block : d->block ? d->block : d->block_of(state);
-    record_init(&s->all);
-    int rows = (s->most + 1) * cache_slots(runner_cache(target));
-    st = cost_measure(&s->cost, target, rows < NARROW_ROWS ? rows : NARROW_ROWS, err);
+    s->policy.costs = d->costs;
+    s->policy.most = p->most ? p->most : d->most;
+    s->policy.block = p->block ? p->block : d->block ? d->block : d->block_of(state);
+    s->policy.chain = p->chain;
+    policy_init(&s->policy);
+    int rows = (s->policy.most + 1) * cache_slots(runner_cache(target));
+    st = cost_measure(&s->policy.cost, target, rows < NARROW_ROWS ? rows : NARROW_ROWS, err);
     if (!st && d->costs) st = time_drafter(s, err);
     if (st) speculator_close(s);
     else *out = s;
@@ -136,115 +124,20 @@ luce_status speculator_open(struct speculator **out, const struct speculate_para
 
 void speculator_begin(struct speculator *s, int slot)
 {
-    if (s) s->slot[slot] = s->all;
-}
-
-/* Texts that begin go on with the pause that the ones before have come to. */
-static bool try_now(struct speculator *s, struct record_of_guesses *r)
-{
-    bool now = record_try(r);
-    s->all.quiet = r->quiet;
-    s->all.pause = r->pause;
-    return now;
-}
-
-/* Decides before the guess how large it may be; `share` is the room of one text. */
-static void set_limits(struct speculator *s, struct draft *d, int n, int share)
-{
-    struct record_of_guesses *r = &s->slot[d->slot];
-    if (d->depth > s->block - 1) d->depth = s->block - 1;
-    d->declined = false;
-    d->margin = s->margin;
-    d->most = d->fixed ? d->fixed : s->most;
-    if (d->fixed && d->most > share) d->most = share;
-    if (s->chain && d->most > d->depth) d->most = d->depth;
-    if (d->depth <= 0) d->most = 0;
-    if (d->most <= 0 || d->fixed || !s->drafter->costs) return;
-    int deep = d->depth < d->most ? d->depth : d->most, shy = TRY_NODES;
-    int depth = record_pays(r) ? width_depth(&s->cost, r, n, deep, time_of(s, n)) : 0;
-    bool by_pass = s->drafter->costs == GUESS_BY_PASS;
-    if (by_pass) shy = TRY_DEPTH;
-    bool open = depth == 0 && width_can_pay(&s->cost, n, deep, time_of(s, n));
-    if (open && try_now(s, r)) d->most = depth = deep < shy ? deep : shy;
-    d->declined = depth == 0;
-    d->depth = depth;
-    if (by_pass) d->block = depth + 1;          /* no more places than will be looked at */
-    if (depth == 0) d->most = 0;
+    if (s) policy_begin(&s->policy, slot);
 }
 
 static luce_status guess(struct speculator *s, struct draft *const *drafts, int n, luce_error *err)
 {
     struct draft *wanted[STEP_SEQS];
-    bool by_pass = s->drafter->costs == GUESS_BY_PASS;
-    int k = 0, deepest = 0;
-    double expected = 0;
+    int k = 0;
     for (int i = 0; i < n; i++)
         if (drafts[i]->most > 0) wanted[k++] = drafts[i];
     if (k == 0) return LUCE_OK;
     double start = clock_seconds();
     luce_status st = s->drafter->propose(s->state, wanted, k, err);
-    double took = clock_seconds() - start;
-    for (int i = 0; i < k; i++) {
-        int deep = tree_deepest(&wanted[i]->tree);
-        wanted[i]->seconds = took;
-        deepest = deep > deepest ? deep : deepest;
-        expected += s->unit.pass + s->unit.depth * (wanted[i]->block - 1);
-    }
-    if (deepest == 0) return st;
-    if (!by_pass) expected = s->unit.depth * deepest;
-    double ratio = expected > 0 ? took / expected : 1;
-    if (ratio > slower) ratio = slower;     /* a prompt was fed, or a pause */
-    s->unit.pass *= 1 + rate * (ratio - 1);
-    s->unit.depth *= 1 + rate * (ratio - 1);
-    for (int i = 0; i < k; i++)
-        wanted[i]->price = by_pass ? s->unit.pass + s->unit.depth * (wanted[i]->block - 1)
-            : s->unit.depth * deepest / k;
+    policy_guessed(&s->policy, wanted, k, clock_seconds() - start);
     return st;
-}
-
-/* Decides after the guess what of it is worth checking. */
-static void prune(struct speculator *s, struct draft *const *drafts, int n, int base_rows, int room)
-{
-    struct width_of w[STEP_SEQS];
-    struct draft *open[STEP_SEQS];
-    struct tree tried;
-    int k = 0;
-    for (int i = 0; i < n; i++) {
-        struct draft *d = drafts[i];
-        if (d->fixed || d->tree.n == 1) {
-            base_rows += d->tree.n;
-            room -= d->tree.n - 1;
-        } else {
-            open[k] = d;
-            w[k++] = (struct width_of){ &s->slot[d->slot], &d->tree };
-        }
-    }
-    if (k == 0) return;
-    for (int i = 0; i < k; i++) tree_prune(&open[i]->tree, open[i]->most + 1);
-    tried = open[0]->tree;
-    width_prune(&s->cost, w, k, base_rows, room);
-    for (int i = 0; i < k; i++) {
-        open[i]->declined = open[i]->tree.n == 1;
-        room -= open[i]->tree.n - 1;
-    }
-    if (!open[0]->declined || room < TRY_NODES || !try_now(s, &s->slot[open[0]->slot])) return;
-    open[0]->tree = tried;
-    open[0]->declined = false;
-    tree_prune(&open[0]->tree, TRY_NODES + 1);
-}
-
-/* The price of each guess, which holds its own seconds so far: its part of what the check takes beyond a plain step
- * comes to it, as many times as there are texts that wait for it. */
-static void set_prices(const struct speculator *s, struct draft *const *drafts, int n, int base_rows)
-{
-    int nodes = 0, texts = base_rows + n;
-    for (int i = 0; i < n; i++) nodes += drafts[i]->tree.n - 1;
-    double plain = cost_of(&s->cost, texts), check = cost_of(&s->cost, texts + nodes) - plain;
-    for (int i = 0; i < n; i++) {
-        struct draft *d = drafts[i];
-        if (nodes) d->price += check * (d->tree.n - 1) / nodes;
-        d->price = d->seconds > 0 && plain > 0 ? 1 + texts * d->price / plain : 0;
-    }
 }
 
 luce_status speculator_draft(struct speculator *s, struct draft *const *drafts, int n, int base_rows, int room,
@@ -252,14 +145,12 @@ luce_status speculator_draft(struct speculator *s, struct draft *const *drafts, 
 {
     if (n == 0) return LUCE_OK;
     for (int i = 0; i < n; i++) {
-        drafts[i]->seconds = drafts[i]->price = 0;
-        drafts[i]->block = s->block;
+        drafts[i]->margin = s->margin;
         tree_init(&drafts[i]->tree, drafts[i]->ids[drafts[i]->n_ids - 1]);
-        set_limits(s, drafts[i], n, room / n);
     }
+    policy_limit(&s->policy, drafts, n, base_rows, room);
     luce_status st = guess(s, drafts, n, err);
-    if (!st) prune(s, drafts, n, base_rows, room);
-    if (!st && s->drafter->costs) set_prices(s, drafts, n, base_rows);
+    if (!st) policy_prune(&s->policy, drafts, n, base_rows, room);
     return st;
 }
 
@@ -275,16 +166,10 @@ luce_status speculator_features(struct speculator *s, const struct observed *o, 
 
 void speculator_observe(struct speculator *s, const struct draft *d, int n)
 {
-    if (d->price > 0 && !d->fixed) {
-        record_paid(&s->slot[d->slot], n, d->price);
-        record_paid(&s->all, n, d->price);
-    }
-    if (d->tree.n == 1) return;
-    record_observe(&s->slot[d->slot], &d->tree, n);
-    record_observe(&s->all, &d->tree, n);
+    policy_observe(&s->policy, d, n);
 }
 
 void speculator_time(struct speculator *s, int n, double seconds)
 {
-    cost_observe(&s->cost, n, seconds);
+    cost_observe(&s->policy.cost, n, seconds);
 }

@@ -1,12 +1,14 @@
 /* spec/width.c - see width.h. */
 #include "spec/width.h"
 
-enum { FIRST_PAUSE = 16, LONGEST_PAUSE = 128, FEW_GUESSES = 3 };
+enum { FIRST_PAUSE = 16, LONGEST_PAUSE = 64, FEW_GUESSES = 3 };
 static const double rate = 0.1;             /* weight of the newest guess */
 static const double prior = 0.7;            /* a guessed token comes true, before anything is known */
 static const double most_correction = 1.5;
 /* Sizes must promise so much more than plain decoding: what cannot be measured well is left. */
 static const double least_gain = 1.03;
+/* Plain steps that guesses may lose: at first, and for each step more; what is kept of gains. */
+static const double first_credit = 4, more_credit = 0.01, most_credit = 8;
 
 void record_init(struct record_of_guesses *r)
 {
@@ -18,6 +20,13 @@ void record_init(struct record_of_guesses *r)
     r->tokens = r->price = 0;
     r->guesses = r->quiet = 0;
     r->pause = FIRST_PAUSE;
+    r->credit = first_credit;
+}
+
+void record_account(struct record_of_guesses *r, int tokens, double price)
+{
+    r->credit += tokens - price + more_credit;
+    if (r->credit > most_credit) r->credit = most_credit;
 }
 
 void record_paid(struct record_of_guesses *r, int tokens, double price)
@@ -46,7 +55,7 @@ void record_observe(struct record_of_guesses *r, const struct tree *t, int n)
     /* All of it came true: what lies deeper was not asked, and is taken to be no worse. */
     for (int d = deepest + 1; n > deepest && d < NARROW_ROWS; d++) {
         double likewise = r->expected[d] * r->accepted[deepest] / r->expected[deepest];
-        if (likewise > r->accepted[d]) r->accepted[d] += rate * (likewise - r->accepted[d]);
+        if (likewise > r->accepted[d]) r->accepted[d] += rate / (d - deepest) * (likewise - r->accepted[d]);
     }
     if (n > 1 && record_pays(r)) r->pause = FIRST_PAUSE;
 }
@@ -74,11 +83,12 @@ struct candidate {
     double likely;
 };
 
-static struct candidate next_node(const struct width_of *w, int n, const uint64_t *taken)
+static struct candidate next_node(const struct width_of *w, int n, const uint64_t *taken, const bool *full)
 {
     struct candidate best = { -1, 0, 0 };
     for (int k = 0; k < n; k++) {
         const struct tree *t = w[k].tree;
+        if (full[k]) continue;
         for (int i = 1; i < t->n; i++) {
             if (taken[k] >> i & 1 || !(taken[k] >> t->parent[i] & 1)) continue;
             double likely = record_likely(w[k].record, t, i);
@@ -101,16 +111,22 @@ static void keep(struct tree *t, uint64_t mask)
 void width_prune(const struct cost *c, const struct width_of *w, int n, int base_rows, int room)
 {
     uint64_t taken[STEP_SEQS], best[STEP_SEQS];
+    int own[STEP_SEQS] = { 0 };         /* nodes of each text */
+    bool full[STEP_SEQS] = { false };
     for (int k = 0; k < n; k++) taken[k] = best[k] = 1;
     double plain = cost_of(c, base_rows + n), tokens = n, gain = (double)n / plain * least_gain;
-    for (int nodes = 1; nodes <= room && plain > 0; nodes++) {
-        struct candidate next = next_node(w, n, taken);
+    for (int nodes = 1; nodes <= room && plain > 0;) {
+        struct candidate next = next_node(w, n, taken, full);
         if (next.text < 0) break;
+        double takes = cost_of(c, base_rows + n + nodes);
+        full[next.text] = (takes - plain) * (own[next.text] + 1) / nodes > w[next.text].spare;
+        if (full[next.text]) continue;
         taken[next.text] |= UINT64_C(1) << next.node;
+        own[next.text]++;
+        nodes++;
         tokens += next.likely;
-        double speed = tokens / cost_of(c, base_rows + n + nodes);
-        if (speed <= gain) continue;
-        gain = speed;
+        if (tokens / takes <= gain) continue;
+        gain = tokens / takes;
         for (int k = 0; k < n; k++) best[k] = taken[k];
     }
     for (int k = 0; k < n; k++) keep(w[k].tree, best[k]);

@@ -16,6 +16,7 @@ struct record_of_guesses {
     int    guesses;                     /* that these are of */
     int    quiet;                       /* steps since something was last guessed or tried */
     int    pause;                       /* quiet steps before the next try */
+    double credit;                      /* plain steps that the text may lose by guesses, see record_account */
 };
 void record_init(struct record_of_guesses *r);
 /* A tree was verified; n: rows of its accepted path, the root included. */
@@ -26,6 +27,10 @@ void record_paid(struct record_of_guesses *r, int tokens, double price);
 /* False when steps with guesses have given fewer tokens than plain ones would have in their time. The accepted depths
  * cannot tell, since only what seems likely is checked. */
 bool record_pays(const struct record_of_guesses *r);
+/* A step gave so many tokens for the time of `price` plain ones, with or without a guess. What is lost comes off the
+ * credit, what is won is added up to a bound, and so is a hundredth of a plain step for each; no guess is made that
+ * could lose more than is left. So the loss over a text is bounded, whatever guesses are worth. */
+void record_account(struct record_of_guesses *r, int tokens, double price);
 /* The likelihood of a node, put right. */
 double record_likely(const struct record_of_guesses *r, const struct tree *t, int node);
 
@@ -33,6 +38,7 @@ double record_likely(const struct record_of_guesses *r, const struct tree *t, in
 struct width_of {
     const struct record_of_guesses *record;
     struct tree *tree;
+    double spare;                       /* seconds that its nodes may take, at most */
 };
 /* Prunes the trees to the best size together; base_rows: rows of texts without one. At most `room` nodes
  * beside the roots. What the guess cost is spent, whatever is kept. */
