@@ -88,7 +88,7 @@ static luce_status sample_step(struct probe_env *e, double *seconds, luce_error 
     for (int i = 0, rows = e->n / e->n_seqs; i < e->n_seqs && !st; i++)
         st = runner_add(r, e->seq[i], e->tokens + i * rows, NULL, rows, WANT_ALL, NULL, err);
     if (!st) st = runner_run(r, err);
-    for (int i = 0; i < e->n && !st; i++) st = runner_argmax(r, i, &token, err);
+    for (int i = 0; i < e->n && !st; i++) st = runner_choice(r, i, &token, err);
     *seconds = clock_seconds() - start;
     no_work(e);
     if (!st) add_work(e);

@@ -53,7 +53,7 @@ static luce_status run_rows(struct replay *p, struct rig_program *program, int f
     s->head.n_rows = s->head.n_out = n;
     s->head.n_seqs = 1;
     if (n > STEP_OUTS) s->head.n_out = STEP_OUTS;
-    for (int i = 0; i < s->head.n_out; i++) s->out[i] = (struct step_out){ .row = i, .mask = -1 };
+    for (int i = 0; i < s->head.n_out; i++) s->out[i] = (struct step_out){ .row = i, .draw = case_draw(first + i) };
     luce_status st = rig_run(p->r, program, s, first, n, p->got, err);
     for (int i = 0; !st && i < rig_out_rows(p->r, s); i++) {
         int out = out_of(p, first + i);

@@ -80,8 +80,13 @@ static luce_status open_all(luce_model *m, const luce_model_params *p, luce_erro
         return st;
     }
     m->trained_context = model->c.context;
+    st = find_allowed(m, model->c.vocab, err);
+    if (!st && m->allowed) st = model_allow(model, m->allowed, err);
+    if (st) {
+        model_close(model);
+        return st;
+    }
     if ((st = runner_open(&m->runner, model, &load, err))) return st;
-    if ((st = find_allowed(m, runner_model(m->runner)->c.vocab, err))) return st;
     if ((st = scheduler_init(&m->scheduler, m->runner, err))) return st;
     if ((st = speculator_open(&m->speculator, &spec, m->runner, m->vocab, err))) return st;
     return scheduler_speculate(&m->scheduler, m->speculator, err);

@@ -233,7 +233,7 @@ bool request_is_plain(const struct request *r)
     const struct sample_params *p = &r->sampling;
     bool penalties = (p->repetition_penalty > 0 && p->repetition_penalty != 1) || p->presence_penalty != 0 ||
                      p->frequency_penalty != 0;
-    return !(p->temperature > 0) && !penalties && p->n_bias == 0;
+    return !penalties && p->n_bias == 0;
 }
 
 void request_result(struct request *r, luce_result *out)

@@ -77,7 +77,7 @@ void request_fail(struct request *r, luce_status status, const luce_error *error
 void request_finish(struct request *r, luce_finish finish);
 /* True when the caller wants it to end. */
 bool request_cancelled(const struct request *r);
-/* Greedy and nothing else: the device's argmax is its choice. */
+/* No penalties and no bias: the device's choice is its own. */
 bool request_is_plain(const struct request *r);
 /* Moves the outcome to *out and drops the request. */
 void request_result(struct request *r, luce_result *out);

@@ -313,9 +313,7 @@ static luce_status choose_token(struct scheduler *s, struct request *r, int out,
     float logprob[MOST_TOP_LOGPROBS];
     luce_status st;
     if (given < 0 && request_is_plain(r) && !r->asked->logprobs && !s->hook) {
-        const uint32_t *mask = r->sampling.mask;
-        if ((st = runner_argmax(s->runner, out, &t.id, err))) return st;
-        if (mask && !(mask[t.id / 32] >> t.id % 32 & 1)) t.id = -1;
+        if ((st = runner_choice(s->runner, out, &t.id, err))) return st;
     }
     if (t.id < 0 || r->asked->logprobs) {
         int vocab = runner_model(s->runner)->c.vocab;
@@ -323,7 +321,7 @@ static luce_status choose_token(struct scheduler *s, struct request *r, int out,
         if (s->hook) s->hook->logits(s->hook->context, r, s->logits);
         if (r->asked->logprobs) memcpy(s->raw, s->logits, (size_t)vocab * sizeof *s->raw);
         if (given < 0 && (st = sampler_choose(s->sampler, &r->sampling, s->logits, r->ids, r->n_ids, r->n_ids, &t.id,
-                                              NULL, err)))
+                                              err)))
             return st;
         if (r->asked->logprobs) {
             t.n_top = r->asked->top_logprobs;
@@ -470,6 +468,17 @@ static void fail_all(struct scheduler *s, luce_status st, const luce_error *err)
     s->n_active = 0;
 }
 
+/* Lets the device choose as each text wants it. */
+static void say_draws(struct scheduler *s, const struct packed *p)
+{
+    const struct step *step = runner_step(s->runner);
+    for (int i = 0; i < step->head.n_out; i++) {
+        const struct step_row *row = &step->row[step->out[i].row];
+        struct step_draw draw = sample_draw(&p->request[row->seq]->sampling, row->index + 1);
+        runner_draw(s->runner, i, &draw);
+    }
+}
+
 luce_status scheduler_step(struct scheduler *s, luce_error *err)
 {
     for (int i = 0; i < s->n_active; i++)
@@ -492,6 +501,7 @@ luce_status scheduler_step(struct scheduler *s, luce_error *err)
     luce_error local = { 0 };
     double start = s->clock();
     if (s->hook) s->hook->step(s->hook->context, class, runner_step(s->runner)->head.n_rows);
+    say_draws(s, &p);
     luce_status st = p.n ? runner_run(s->runner, &local) : LUCE_OK;
     double took = s->clock() - start;
     if (p.n) note_time(s, class, took);

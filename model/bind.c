@@ -200,13 +200,13 @@ static void take_half(struct weight *w, bool second)
     if (second) w->host += w->group * row_bytes;
 }
 
-/* Makes the weights, with room for a few more. */
+/* Makes the weights, with room for a few more and model_allow's. */
 static luce_status fill(struct binder *b, int more, luce_error *err)
 {
     struct model *m = b->m;
     luce_status st;
     qsort(b->wanted, (size_t)b->n, sizeof *b->wanted, by_data);
-    m->weights = arena_array(&m->arena, (size_t)b->n + (size_t)more, sizeof *m->weights);
+    m->weights = arena_array(&m->arena, (size_t)b->n + (size_t)more + 1, sizeof *m->weights);
     if (!m->weights) return fail(err, LUCE_E_NOMEM, "%s: out of memory for the weights", gguf_path(b->g));
     for (int i = 0; i < b->n; i++) {
         const struct wanted *s = &b->wanted[i];
@@ -326,5 +326,18 @@ luce_status bind_floats(const struct gguf *g, const char *name, int n, const flo
                     gguf_path(g), name, shape_text(t->dim, t->n_dims > 1 ? t->n_dims : 1, found, 96), t->type,
                     n);
     *out = (const float *)(const void *)t->data;
+    return LUCE_OK;
+}
+
+luce_status model_allow(struct model *m, const uint32_t *bits, luce_error *err)
+{
+    size_t n = (size_t)m->c.vocab;
+    float *add = arena_array(&m->arena, n, sizeof *add);
+    if (!add) return fail(err, LUCE_E_NOMEM, "out of memory for the tokens that may be generated");
+    for (size_t i = 0; i < n; i++) add[i] = bits[i / 32] >> i % 32 & 1 ? 0 : -INFINITY;
+    struct weight *w = &m->weights[m->n_weights++];
+    *w = (struct weight){ .name = "allowed tokens", .dim = { n, 1, 1 }, .type = Q_F32, .host = (const uint8_t *)add,
+                          .host_bytes = n * sizeof *add };
+    m->allowed = w;
     return LUCE_OK;
 }

@@ -90,6 +90,7 @@ struct model {
     struct arena         arena;
     const struct weight *token_embd, *output_norm, *output;     /* output is token_embd when tied */
     void                *layers;            /* family's struct layer, n_layers of them */
+    const struct weight *allowed;           /* [vocab] f32: 0, or minus infinity: never chosen; or NULL */
     const struct mtp    *mtp;               /* of a trailing block that is a model of its own (model/mtp.h) */
     struct weight       *weights;           /* all that the tapes use, in file order */
     int                  n_weights;
@@ -132,6 +133,8 @@ void model_close(struct model *m);                 /* NULL is fine */
 /* The longest context that this model will be used with (at most c.context, which it lowers). Longrope
  * models choose their frequencies by it, so it comes before the upload. LUCE_E_ARG names the limit. */
 luce_status model_limit_context(struct model *m, int positions, luce_error *err);
+/* Only tokens whose bit is set will be chosen. Once, before the upload. LUCE_E_NOMEM. */
+luce_status model_allow(struct model *m, const uint32_t *bits, luce_error *err);
 /* Reads all weights and refuses one that holds values or scales that are not finite (LUCE_E_FORMAT, with
  * the tensor's name). Until the upload; as long as reading the file takes. */
 luce_status model_check_weights(const struct model *m, luce_error *err);
@@ -139,6 +142,7 @@ luce_status model_check_weights(const struct model *m, luce_error *err);
 struct record {                 /* what model_record gives; of a drafter that reads features, see model/dflash.h */
     struct val logits;          /* [out, vocab], kept */
     struct val argmax;          /* [out, 1] i32, kept */
+    struct val choice;          /* [out, 1] i32, kept: the token that the step's draw gives (SAMPLE) */
     struct val ids, likely;     /* [out, n_likely] tokens and logarithms of their probabilities (LIKELY), kept */
     struct val taps[MODEL_MAX_TAPS];       /* residual stream after the asked layers, [rows, embd], kept */
     struct val hidden;          /* [out, embd] after the final norm, kept (embeddings) */

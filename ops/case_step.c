@@ -57,6 +57,18 @@ static void make_rows(struct case_env *env, int number)
     if (end > env->max_positions) env->max_positions = end;
 }
 
+struct step_draw case_draw(int row)
+{
+    static const int top_k[] = { 0, 0, 1, 5, 40, 1500, 1 << 20 };
+    static const float temperature[] = { 0, 0.25f, 0.7f, 1, 1.5f }, top_p[] = { 0, 0.3f, 0.95f, 1 },
+                       min_p[] = { 0, 0, 0.05f, 1 };
+    uint64_t x = hash_u64((uint64_t)row + 1), y = hash_u64(x);
+    float t = temperature[x % COUNT(temperature)];
+    return (struct step_draw){ .scale = t > 0 ? 1.44269504f / t : 0, .top_k = top_k[x / 16 % COUNT(top_k)],
+                               .top_p = top_p[x / 256 % COUNT(top_p)], .min_p = min_p[x / 4096 % COUNT(min_p)],
+                               .u = (double)(y >> 11) * 0x1p-53 };
+}
+
 void case_step(struct case_env *env)
 {
     const struct op_case *c = env->c;
@@ -71,8 +83,10 @@ void case_step(struct case_env *env)
         at += n;
     }
     s->head.n_out = (c->n_rows + 1) / 2 < STEP_OUTS ? (c->n_rows + 1) / 2 : STEP_OUTS;
-    for (int i = 0; i < s->head.n_out; i++)
-        s->out[i] = (struct step_out){ .row = c->n_rows - 1 - (i * 2) % c->n_rows, .mask = -1 };
+    for (int i = 0; i < s->head.n_out; i++) {
+        int row = c->n_rows - 1 - (i * 2) % c->n_rows;
+        s->out[i] = (struct step_out){ .row = row, .draw = case_draw(row) };
+    }
     if (!env->max_positions) env->max_positions = 1;
 }
 

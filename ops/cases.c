@@ -188,6 +188,17 @@ struct weight *case_freq(struct case_env *env, int dims)
     return w;
 }
 
+struct weight *case_allowed(struct case_env *env, int cols)
+{
+    bool fresh;
+    struct weight *w = next_weight(env, cols, 0, Q_F32, &fresh);
+    for (int i = 0; fresh && i < cols; i++) {
+        float f = cols > 1 && case_random(env) % 4 == 0 ? -INFINITY : 0;
+        memcpy((uint8_t *)(uintptr_t)w->host + 4 * i, &f, 4);
+    }
+    return w;
+}
+
 /* The next input; *rows is NULL unless its content is to be made. */
 static struct val next_input(struct case_env *env, enum domain rows, int cols, float **fresh)
 {

@@ -53,6 +53,8 @@ struct weight *case_weight_experts(struct case_env *env, int in, int out, int ex
 struct weight *case_weight_f32(struct case_env *env, int in, int out, float mean, float std);
 /* Rotary frequencies 10000^(-2i/dims) of dims / 2 pairs. */
 struct weight *case_freq(struct case_env *env, int dims);
+/* 0, or for one column in four minus infinity. */
+struct weight *case_allowed(struct case_env *env, int cols);
 struct val case_input(struct case_env *env, enum domain rows, int cols, float std);
 /* Small whole numbers, so that columns tie; row 1 holds a NaN, row 2 -inf alone. */
 struct val case_input_ties(struct case_env *env, enum domain rows, int cols);
@@ -63,6 +65,9 @@ int case_cache(struct case_env *env, int kv_heads, int head_dim, int window, uin
 
 /* A recurrent layer; state and journal are random before the run. Returns the layer's index. */
 int case_state(struct case_env *env, const struct kv_state *s);
+
+/* How the token after this row of the case's step is drawn: temperatures, top_k, top_p and min_p of all kinds. */
+struct step_draw case_draw(int row);
 
 /* ---- for who runs the cases ----------------------------------------------------------------------- */
 enum { CASE_SEQS = 8, CASE_WEIGHTS = 16, CASE_INPUTS = 4, CASE_TOKENS = 40 };

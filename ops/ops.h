@@ -29,6 +29,7 @@
     X(CONV,    conv,    "each row and those before it in its block, by weights of the row")  \
     X(ADD,     add,     "a + b")                                                          \
     X(ARGMAX,  argmax,  "index of the largest column; ties to the lowest; NaN gives -1")  \
+    X(SAMPLE,  sample,  "a column, drawn by its share in the softmax")                      \
     X(LIKELY,  likely,  "the largest columns and the logarithms of their shares in the softmax")
 
 enum op {
@@ -150,6 +151,9 @@ struct val op_take(struct tape *t, struct val x);
 struct val op_add(struct tape *t, struct val a, struct val b);
 /* [n, cols] f32 -> [n, 1] i32. */
 struct val op_argmax(struct tape *t, struct val x);
+/* logits [n, cols] f32, their ARGMAX, allowed [cols] f32: added to the logits, 0 or minus infinity; NULL: none ->
+ * [n, 1] i32: as step_out.draw says. */
+struct val op_sample(struct tape *t, struct val logits, struct val argmax, const struct weight *allowed);
 /* [n, cols] f32 -> [n, k] i32, the largest columns, and *likely [n, k] f32, the logarithms of their shares. */
 struct val op_likely(struct tape *t, struct val x, const struct likely_attr *attr, struct val *likely);
 

@@ -19,7 +19,7 @@ static luce_status time_step(struct runner *r, struct seq *s, int n, double *sec
         runner_begin(r, STEP_NARROW);
         luce_status st = runner_add(r, s, tokens, NULL, n, WANT_ALL, NULL, err);
         if (!st) st = runner_run(r, err);
-        for (int i = 0; i < n && !st; i++) st = runner_argmax(r, i, &chosen, err);
+        for (int i = 0; i < n && !st; i++) st = runner_choice(r, i, &chosen, err);
         if (st) return st;
         double took = clock_seconds() - start;
         if (k == 1 || (k > 1 && took < *seconds)) *seconds = took;

@@ -270,6 +270,12 @@ luce_status runner_run(struct runner *r, luce_error *err)
     return runner_trace(r, NULL, NULL, err);
 }
 
+void runner_draw(struct runner *r, int out_row, const struct step_draw *draw)
+{
+    assert(out_row >= 0 && out_row < r->step->head.n_out);
+    r->step->out[out_row].draw = *draw;
+}
+
 luce_status runner_give(struct runner *r, struct val v, int row, int n_rows, const void *values, luce_error *err)
 {
     struct bucketed *b;
@@ -291,11 +297,11 @@ static luce_status not_finite(const struct runner *r, int out_row, luce_error *e
                 "--check-against-reference compares the kernels", row->index, row->token);
 }
 
-luce_status runner_argmax(struct runner *r, int out_row, int32_t *token, luce_error *err)
+luce_status runner_choice(struct runner *r, int out_row, int32_t *token, luce_error *err)
 {
     assert(out_row >= 0 && out_row < r->step->head.n_out);
     *token = -1;
-    luce_status st = runner_read(r, r->record.argmax, out_row, 1, token, err);
+    luce_status st = runner_read(r, r->record.choice, out_row, 1, token, err);
     if (!st && *token < 0) st = not_finite(r, out_row, err);
     return st;
 }

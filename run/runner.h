@@ -63,6 +63,8 @@ void runner_begin(struct runner *r, enum step_class class);
  * (if not NULL). LUCE_E_ARG when the step is full, LUCE_E_DEVMEM without free pages. */
 luce_status runner_add(struct runner *r, struct seq *s, const int32_t *tokens, const int *parent, int n,
                        enum want want, int *first_out, luce_error *err);
+/* How the token after wanted row i is drawn; greedily, unless it is said. */
+void runner_draw(struct runner *r, int out_row, const struct step_draw *draw);
 /* Rows of an input of the tape, once all rows of the step are added. */
 luce_status runner_give(struct runner *r, struct val v, int row, int n_rows, const void *values, luce_error *err);
 /* Runs it. Wide rows are then part of their sequence; narrow ones wait for seq_accept. After
@@ -74,9 +76,9 @@ luce_status runner_settle(struct runner *r, struct seq *s, luce_error *err);
 /* Runs it call by call (luce inspect --trace-ops). */
 luce_status runner_trace(struct runner *r, trace_fn fn, void *context, luce_error *err);
 const struct step *runner_step(const struct runner *r);
-/* Results of the last run: the greedy token, and the logits (as many as record.logits is wide, as a rule the
- * vocabulary), of wanted row i. LUCE_E_NUMERIC when a logit is not finite. */
-luce_status runner_argmax(struct runner *r, int out_row, int32_t *token, luce_error *err);
+/* Results of the last run: the token that the row's draw gives, and the logits (as many as record.logits is wide, as a
+ * rule the vocabulary), of wanted row i. LUCE_E_NUMERIC when a logit is not finite. */
+luce_status runner_choice(struct runner *r, int out_row, int32_t *token, luce_error *err);
 luce_status runner_logits(struct runner *r, int out_row, float *logits, luce_error *err);
 luce_status runner_read(struct runner *r, struct val v, int row, int n_rows, void *out, luce_error *err);
 const struct record *runner_record(const struct runner *r);

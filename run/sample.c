@@ -1,6 +1,4 @@
-/* run/sample.c - see sample.h. Probabilities are computed in double from logits relative to the
- * largest one; candidates are ordered by logit, equal ones by id, so that a choice depends on the
- * logits, the parameters and (seed, position) alone. */
+/* run/sample.c - see sample.h: logits are changed here, and drawn from as a device does (ops/draw_row.h). */
 #include "run/sample.h"
 
 #include <math.h>
@@ -8,18 +6,13 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "ops/draw_row.h"
 
 enum { DEFAULT_WINDOW = 256, STREAM = 0x5a11, INFINITY_BITS = 0x7f800000 };
-
-struct candidate {
-    float   logit;
-    int32_t id;
-};
 
 struct sampler {
     int vocab;
     int *count;                     /* [vocab], zero between calls */
-    struct candidate *candidate;    /* [vocab] */
 };
 
 luce_status sampler_open(struct sampler **out, int vocab, luce_error *err)
@@ -29,9 +22,8 @@ luce_status sampler_open(struct sampler **out, int vocab, luce_error *err)
     if (s) {
         s->vocab = vocab;
         s->count = mem_array((size_t)vocab, sizeof *s->count);
-        s->candidate = mem_array((size_t)vocab, sizeof *s->candidate);
     }
-    if (!s || !s->count || !s->candidate) {
+    if (!s || !s->count) {
         sampler_close(s);
         return fail(err, LUCE_E_NOMEM, "out of memory for sampling from %d tokens", vocab);
     }
@@ -42,7 +34,6 @@ luce_status sampler_open(struct sampler **out, int vocab, luce_error *err)
 void sampler_close(struct sampler *s)
 {
     if (!s) return;
-    mem_free(s->candidate);
     mem_free(s->count);
     mem_free(s);
 }
@@ -91,128 +82,32 @@ static int32_t largest(const float *logits, int vocab)
     return found;
 }
 
-static bool before(struct candidate a, struct candidate b)
+struct step_draw sample_draw(const struct sample_params *p, int index)
 {
-    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+    struct step_draw d = { .scale = 0 };
+    if (!(p->temperature > 0)) return d;
+    d.scale = fminf(1.44269504f / p->temperature, 0x1p100f);     /* 0 times infinity is no number */
+    d.top_k = p->top_k;
+    d.top_p = p->top_p;
+    d.min_p = p->min_p;
+    d.u = rng_uniform(p->seed, STREAM, (uint64_t)index);
+    return d;
 }
 
-static void sink(struct candidate *heap, int n, int i)
+luce_status sampler_choose(struct sampler *s, const struct sample_params *p, float *logits, const int32_t *history,
+                           int n_history, int index, int32_t *token, luce_error *err)
 {
-    struct candidate x = heap[i];
-    for (int child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && before(heap[child + 1], heap[child])) child++;
-        if (!before(heap[child], x)) break;
-        heap[i] = heap[child];
-    }
-    heap[i] = x;
-}
-
-static void heapify(struct candidate *c, int n)
-{
-    for (int i = n / 2 - 1; i >= 0; i--) sink(c, n, i);
-}
-
-/* Takes the first of a heap of n and leaves it behind the others, at c[n - 1]. */
-static struct candidate pop(struct candidate *c, int n)
-{
-    struct candidate top = c[0];
-    c[0] = c[n - 1];
-    c[n - 1] = top;
-    sink(c, n - 1, 0);
-    return top;
-}
-
-static double weight(struct candidate c, float max, double temperature)
-{
-    return exp(((double)c.logit - (double)max) / temperature);
-}
-
-static double mass(const struct candidate *c, int n, float max, double temperature)
-{
-    double sum = 0;
-    for (int i = 0; i < n; i++) sum += weight(c[i], max, temperature);
-    return sum;
-}
-
-/* Moves the n_top first ones, in order, to the front. */
-static void top_first(struct candidate *c, int n, int n_top)
-{
-    heapify(c, n);
-    for (int i = 0; i < n_top; i++) pop(c, n - i);
-    /* They stand at the end, the first one last. */
-    for (int i = 0; i < n / 2; i++) {
-        struct candidate t = c[i];
-        c[i] = c[n - 1 - i];
-        c[n - 1 - i] = t;
-    }
-}
-
-/* Reduces the candidates to those that may be drawn; returns how many. */
-static int truncate_candidates(const struct sample_params *p, struct candidate *c, int n, float max)
-{
-    double t = p->temperature;
-    if (p->top_k > 0 && p->top_k < n) {
-        top_first(c, n, p->top_k);
-        n = p->top_k;
-    }
-    if (p->min_p > 0) {
-        int kept = 0;
-        for (int i = 0; i < n; i++)
-            if (c[i].logit == max || weight(c[i], max, t) >= (double)p->min_p) c[kept++] = c[i];
-        n = kept;
-    }
-    if (p->top_p > 0 && p->top_p < 1) {
-        double wanted = (double)p->top_p * mass(c, n, max, t), sum = 0;
-        int kept = 0;
-        heapify(c, n);
-        while (kept < n && (kept == 0 || sum < wanted)) sum += weight(pop(c, n - kept++), max, t);
-        memmove(c, c + n - kept, (size_t)kept * sizeof *c);
-        n = kept;
-    }
-    return n;
-}
-
-static int32_t draw(const struct sample_params *p, const struct candidate *c, int n, float max, int index,
-                    float *probability)
-{
-    double total = mass(c, n, max, p->temperature);
-    double u = rng_uniform(p->seed, STREAM, (uint64_t)index) * total, sum = 0;
-    int chosen = 0;                 /* rounding may leave u at the total: then the last one counts */
-    for (int i = 0; i < n; i++) {
-        double w = weight(c[i], max, p->temperature);
-        if (w == 0) continue;
-        chosen = i;
-        sum += w;
-        if (u < sum) break;
-    }
-    if (probability) *probability = (float)(weight(c[chosen], max, p->temperature) / total);
-    return c[chosen].id;
-}
-
-luce_status sampler_choose(struct sampler *s, const struct sample_params *p, float *logits,
-                           const int32_t *history, int n_history, int index, int32_t *token,
-                           float *probability, luce_error *err)
-{
-    *token = -1;
     for (int i = 0; i < p->n_bias; i++)
         if (p->bias_id[i] >= 0 && p->bias_id[i] < s->vocab) logits[p->bias_id[i]] += p->bias[i];
     penalise(s, p, logits, history, n_history);
     mask_out(p, logits, s->vocab);
-    int32_t best = largest(logits, s->vocab);
-    if (best < 0)
+    *token = largest(logits, s->vocab);
+    if (*token < 0)
         return fail(err, LUCE_E_NUMERIC, "no token can be chosen at position %d: the logits are not finite, or "
                     "all tokens are masked", index);
-    if (!(p->temperature > 0)) {
-        *token = best;
-        if (probability) *probability = 1;
-        return LUCE_OK;
-    }
-    float max = logits[best];
-    int n = 0;
-    for (int i = 0; i < s->vocab; i++)
-        if (logits[i] > -INFINITY) s->candidate[n++] = (struct candidate){ logits[i], i };
-    n = truncate_candidates(p, s->candidate, n, max);
-    *token = draw(p, s->candidate, n, max, index, probability);
+    struct step_draw d = sample_draw(p, index);
+    struct draw_row r = { .x = logits, .n = s->vocab, .max = logits[*token], .scale = d.scale };
+    *token = draw_column(&r, &d, *token);
     return LUCE_OK;
 }
 

@@ -52,7 +52,7 @@ luce_status step_add(struct step *s, const struct step_rows *rows, int max_rows,
     int wanted = n_wanted(rows);
     *first_out = wanted ? s->head.n_out : -1;
     for (int i = 0; i < wanted; i++)
-        s->out[s->head.n_out++] = (struct step_out){ .row = first + rows->n - wanted + i, .mask = -1 };
+        s->out[s->head.n_out++] = (struct step_out){ .row = first + rows->n - wanted + i };
     return LUCE_OK;
 }
 

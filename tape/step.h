@@ -54,9 +54,18 @@ struct step_row {
                                    ancestor or the row itself; ancestors have lower numbers */
 };
 
+/* How the token after a row is drawn (SAMPLE). All zero: the largest logit. */
+struct step_draw {
+    float   scale;              /* log2(e) / temperature; 0: greedy */
+    int32_t top_k;              /* 0: off */
+    float   top_p, min_p;       /* 0: off */
+    double  u;                  /* the random number, in [0, 1) */
+};
+
 struct step_out {
     int32_t row;                /* whose logits are wanted */
-    int32_t mask;               /* row of the device's token masks, -1 for none */
+    int32_t pad;
+    struct step_draw draw;
 };
 
 /* Context row of a drafter: row `from` of the features captured by the step before. */
@@ -81,7 +90,7 @@ struct step {
 _Static_assert(sizeof(struct step_head) == 32, "step ABI");
 _Static_assert(sizeof(struct step_seq) == 96, "step ABI");
 _Static_assert(sizeof(struct step_row) == 40, "step ABI");
-_Static_assert(sizeof(struct step_out) == 8, "step ABI");
+_Static_assert(sizeof(struct step_out) == 32, "step ABI");
 _Static_assert(sizeof(struct step_ctx) == 16, "step ABI");
 _Static_assert(sizeof(struct step_edit) == 16, "step ABI");
 _Static_assert(offsetof(struct step, row) % 8 == 0, "rows hold 64-bit masks");

@@ -100,7 +100,7 @@ bool drive_step(struct drive *d, const int *tokens, int n, enum step_class class
         s->row[i] = (struct step_row){ .token = tokens[i], .index = at, .rope = { at, at, at },
                                        .see = class == STEP_WIDE ? at : past - 1,
                                        .path = class == STEP_WIDE ? 0 : ~UINT64_C(0) >> (63 - i) };
-        s->out[i] = (struct step_out){ .row = i, .mask = -1 };
+        s->out[i] = (struct step_out){ .row = i };
     }
     for (int k = 0; d->device && past == 0 && k < d->kv.n_kinds; k++)
         for (int i = 0; i < d->cache_pages; i++)

@@ -111,7 +111,7 @@ static void add_rows(struct step *s, int past, int n, bool wide)
     for (int i = 0; i < n; i++)
         s->row[i] = (struct step_row){ .token = (past + i) * 37 % VOCAB, .index = past + i, .see = past + i,
                                        .rope = { past + i }, .path = i < 64 ? (2ull << i) - 1 : 0 };
-    for (int i = 0; i < s->head.n_out; i++) s->out[i] = (struct step_out){ n - s->head.n_out + i, -1 };
+    for (int i = 0; i < s->head.n_out; i++) s->out[i] = (struct step_out){ .row = n - s->head.n_out + i };
 }
 
 /* A prompt of n in one wide step, then 5 narrow rows; the logits of the last rows of both. */

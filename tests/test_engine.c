@@ -259,6 +259,34 @@ TEST(engine_seeds_decide_what_is_drawn)
     luce_model_close(m);
 }
 
+/* A bias of 0 takes the logits to the host. */
+TEST(engine_draws_alike_on_the_device_and_on_the_host)
+{
+    static const luce_sampling ways[] = {
+        { .temperature = 0 }, { .temperature = 1 }, { .temperature = 3, .top_k = 7 }, { .temperature = 2, .top_p = 0.7f },
+        { .temperature = 0.6f, .top_k = 20, .top_p = 0.95f, .min_p = 0.02f }, { .temperature = 1.5f, .min_p = 0.3f },
+    };
+    luce_model *m = open_tiny(1, 0, 1);
+    if (!m) return;
+    for (size_t i = 0; i < COUNT(ways); i++) {
+        luce_request q = ask("one or the other", 40);
+        int32_t id = 5;
+        float bias = 0;
+        q.sampling = ways[i];
+        q.sampling.has_seed = true;
+        q.sampling.seed = test_random() >> 2;
+        luce_result device = generate(m, &q);
+        q.sampling.bias_id = &id;
+        q.sampling.bias = &bias;
+        q.sampling.n_bias = 1;
+        luce_result host = generate(m, &q);
+        CHECK(same_tokens(&device, &host), "sampling %zu, seed %llu", i, (unsigned long long)q.sampling.seed);
+        luce_result_drop(&device);
+        luce_result_drop(&host);
+    }
+    luce_model_close(m);
+}
+
 TEST(engine_refuses_bad_requests_and_says_why)
 {
     luce_model *m = open_tiny(2, 0, 1);

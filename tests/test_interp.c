@@ -88,7 +88,7 @@ static struct step_row *add_row(struct step *s, int index)
 {
     int n = s->head.n_rows++;
     s->seq[0].n_rows = s->head.n_rows;
-    s->out[s->head.n_out++] = (struct step_out){ .row = n, .mask = -1 };
+    s->out[s->head.n_out++] = (struct step_out){ .row = n };
     s->row[n] = (struct step_row){ .token = tokens[index], .index = index, .see = index,
                                    .rope = { index, index, index }, .path = ((uint64_t)2 << n) - 1 };
     return &s->row[n];

@@ -280,7 +280,7 @@ TEST(run_a_step_in_steady_state_allocates_nothing)
             runner_begin(g.runner, STEP_NARROW);
             CHECK_OK(runner_add(g.runner, s, tokens, NULL, n, WANT_LAST, NULL, &err), err);
             CHECK_OK(runner_run(g.runner, &err), err);
-            CHECK_OK(runner_argmax(g.runner, 0, &token, &err), err);
+            CHECK_OK(runner_choice(g.runner, 0, &token, &err), err);
             CHECK_OK(runner_logits(g.runner, 0, logits, &err), err);
             seq_accept(s, NULL, n);
         }

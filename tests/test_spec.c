@@ -91,7 +91,7 @@ static luce_status toy_choose(void *context, int node, int32_t *token, bool *mor
     float logits[VOCAB];
     (void)node;
     toy_logits(t->ids, t->n, logits);
-    luce_status st = sampler_choose(t->sampler, &t->p, logits, t->ids, t->n, t->n, token, NULL, err);
+    luce_status st = sampler_choose(t->sampler, &t->p, logits, t->ids, t->n, t->n, token, err);
     t->ids[t->n++] = *token;
     *more = t->n < t->most;
     return st;

@@ -123,7 +123,7 @@ static double tolerance(const struct device *d, const struct tape *t, const stru
     case OP_GLU: case OP_MOE_GLU: return has_mins(c) ? 4e-5 : 1e-5;
     case OP_MOE_DOWN: return has_mins(c) ? 4e-5 : 4e-6;
     case OP_ATTN: return 4e-6;
-    case OP_ARGMAX: case OP_TAKE: return 0;
+    case OP_ARGMAX: case OP_SAMPLE: case OP_TAKE: return 0;
     case OP_ROUTE: return 1e-10;
     case OP_EMBED: return rows_decodable(c->w[0]->type) ? 1e-9 : 1e-6;
     default: return 1e-9;

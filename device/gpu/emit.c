@@ -429,6 +429,19 @@ static void emit_argmax(struct emitter *e)
     done(e, launch_argmax(l, &x, bucket_rows(e, y)));
 }
 
+static void emit_sample(struct emitter *e)
+{
+    struct val y = e->c->out[0];
+    struct sample_args x = { .x = value_at(e, e->c->in[0]), .allowed = vector_at(e->c->w[0]),
+                             .argmax = (const int32_t *)(const void *)value_at(e, e->c->in[1]),
+                             .n_rows = rows_at(e, y), .out = e->g->step->out,
+                             .y = (int32_t *)(void *)value_at(e, y), .host = e->p->places[y.id].host,
+                             .cols = shape_of(e, e->c->in[0]).cols };
+    struct launch *l = push(e, 1);
+    if (!l) return;
+    done(e, launch_sample(l, &x, bucket_rows(e, y)));
+}
+
 static void emit_likely(struct emitter *e)
 {
     _Static_assert((int)LIKELY_PICKS == (int)LIKELY_MOST, "room for all");
@@ -450,6 +463,7 @@ static void (*const emitters[OP_COUNT])(struct emitter *) = {
     [OP_ADD] = emit_add, [OP_ARGMAX] = emit_argmax, [OP_ROUTE] = emit_route, [OP_MOE_GLU] = emit_moe_glu,
     [OP_MOE_DOWN] = emit_moe_down, [OP_SHORT_CONV] = emit_short_conv, [OP_DELTA] = emit_delta,
     [OP_GATED] = emit_gated, [OP_CONV] = emit_conv, [OP_LIKELY] = emit_likely,
+    [OP_SAMPLE] = emit_sample,
 };
 
 bool program_has(int op)

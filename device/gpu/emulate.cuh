@@ -230,6 +230,7 @@ template <class T> T __ldcs(const T *p) { return *p; }
 template <class T> T __ldg(const T *p) { return *p; }
 inline void __threadfence() {}
 inline int atomicAdd(int *p, int x) { return (*p += x) - x; }
+inline unsigned long long atomicAdd(unsigned long long *p, unsigned long long x) { return (*p += x) - x; }
 inline int atomicMin(int *p, int x)
 {
     const int old = *p;

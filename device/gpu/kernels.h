@@ -114,6 +114,16 @@ uint64_t argmax_scratch(int rows, int cols);
 /* Returns how many launches it filled: 2. */
 int launch_argmax(struct launch *l, const struct argmax_args *a, int rows);
 
+struct sample_args {
+    const float *x, *allowed;   /* allowed: added to x, or NULL */
+    const int32_t *argmax, *n_rows;
+    const struct step_out *out; /* of the step, on the device */
+    int32_t *y, *host;          /* host: pinned memory that also gets the result, or NULL */
+    int32_t cols;
+};
+/* Returns how many launches it filled: 1. */
+int launch_sample(struct launch *l, const struct sample_args *a, int rows);
+
 enum { LIKELY_PICKS = 16 };     /* k, at most */
 struct likely_args {
     const float *x;

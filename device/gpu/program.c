@@ -86,7 +86,7 @@ static bool has_mirror(const struct program *p, const struct value *x)
 {
     if (!x->keep || x->producer < 0) return false;
     int op = p->tape->calls[x->producer].op;
-    return op == OP_ARGMAX || op == OP_LIKELY;
+    return op == OP_ARGMAX || op == OP_LIKELY || op == OP_SAMPLE;
 }
 
 /* Pinned mirrors of kept tokens and their likelihoods, so that reading them needs no copy. */

@@ -25,11 +25,12 @@ struct extent {
 };
 __device__ inline uint32_t word_at(int i, const extent &e)
 {
-    enum { SEQ = sizeof(step_seq) / 8, CTX = sizeof(step_ctx) / 8, EDIT = sizeof(step_edit) / 8 };
+    enum { SEQ = sizeof(step_seq) / 8, OUT = sizeof(step_out) / 8, EDIT = sizeof(step_edit) / 8,
+           CTX = sizeof(step_ctx) / 8 };
     if (i < e.seqs * SEQ) return offsetof(step, seq) + 8 * i;
     i -= e.seqs * SEQ;
-    if (i < e.outs) return offsetof(step, out) + 8 * i;
-    i -= e.outs;
+    if (i < e.outs * OUT) return offsetof(step, out) + 8 * i;
+    i -= e.outs * OUT;
     if (i < e.edits * EDIT) return offsetof(step, edit) + 8 * i;
     i -= e.edits * EDIT;
     return i < e.ctx * CTX ? offsetof(step, ctx) + 8 * i : offsetof(step, row) + 8 * (i - e.ctx * CTX);
