@@ -115,7 +115,7 @@ static bool take_item(struct server *s, struct ask *a, const json_t *item, struc
 static bool take_previous(struct server *s, struct ask *a, struct refusal *why)
 {
     const json_t *previous = json_object_get(a->body, "previous_response_id");
-    const char *id = json_string_value(previous);
+    const char *id = field_text(a->body, "previous_response_id");
     json_t *before = NULL, *m;
     size_t i;
     if (!previous || json_is_null(previous)) return true;

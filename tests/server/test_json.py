@@ -44,6 +44,7 @@ class Json(unittest.TestCase):
             number = "1e400" if field == "temperature" else str(2 ** 70 if field == "max_tokens" else HUGE)
             body = '{"messages":[{"role":"user","content":"[[say]]"}],"%s":%s}' % (field, number)
             self.assertIn(text.replace("%d", number), self.raw(PATH["chat"], body, 400)["error"]["message"])
+        self.assertIn("must be a string", self.raw(PATH["responses"], '{"input":"x","previous_response_id":%d}' % HUGE, 400)["error"]["message"])
         for seed in (2 ** 63, 2 ** 64 - 1, -2 ** 63):
             self.raw(PATH["chat"], '{"messages":[{"role":"user","content":"[[say]]"}],"seed":%d}' % seed)
         self.raw(PATH["chat"], '{"messages":[{"role":"user","content":"[[say]]"}],"seed":9223372036854775807.0}')
