@@ -3,7 +3,8 @@
  * all splits of 512 positions in turn or, in narrow programs, one split each, folded in order after a
  * barrier. Inside a split, tiles of 64 positions (a page) are turned to f32 once for all columns; the
  * softmax runs along with a maximum that only rises.
- * For up to 24 columns a tile of f16 is read where it lies, but for its keys, which are turned as halves; the next one is asked for meanwhile.
+ * For up to 24 columns a tile of f16 is read where it lies, but for its keys, which are turned as halves; the next
+ * one is asked for meanwhile.
  * Order, whatever the width: a score sums head dims upwards; a tile's weights sum in 16 lanes; values
  * sum positions upwards; splits fold upwards. A bank row stands at the position that it would have:
  * for a chain all columns share such tiles, for a tree each row builds its own. */
@@ -232,8 +233,10 @@ INLINE void block_scores(const struct near *r, struct attn_work *w, int c, int m
         for (int i = 0; i < PAGE / LANES; i++) s[x][i] = v_all(0.0f);
     for (int d = 0; d < dim; d++) {
         v16 k[PAGE / LANES];
-        for (int i = 0; i < PAGE / LANES; i++)
-            k[i] = r ? v_from_f16((const uint8_t *)(r->kt + d * PAGE + i * LANES)) : v_load(w->kt + d * PAGE + i * LANES);
+        for (int i = 0; i < PAGE / LANES; i++) {
+            int at = d * PAGE + i * LANES;
+            k[i] = r ? v_from_f16((const uint8_t *)(r->kt + at)) : v_load(w->kt + at);
+        }
         if (r && c == 0 && r->next_k) ask_for(r->next_k + PAGE / 2 * r->k_row + (uint64_t)d * PAGE, PAGE);
         for (int x = 0; x < m; x++) {
             v16 q = v_all(w->q[(c + x) * wide + d]);

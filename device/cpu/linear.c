@@ -99,11 +99,13 @@ static void finish(const struct job *j, const struct part *m, const struct produ
     bool plain = !m->bias && a->softcap == 0.0f;
     for (int c = 0; c < p->n_cols; c++)
         for (int s = 0; s < p->n_strips; s++) {
-            int64_t o = (int64_t)(first_strip + s) * LANES, at = (int64_t)(p->first_col + c) * j->out_cols + m->out_at + o;
+            int64_t o = (int64_t)(first_strip + s) * LANES;
+            int64_t at = (int64_t)(p->first_col + c) * j->out_cols + m->out_at + o;
             int n = m->w->out - o < LANES ? (int)(m->w->out - o) : LANES;
             const float *sum = p->y + ((size_t)s * (size_t)p->n_cols + (size_t)c) * LANES;
             float *y = (float *)j->out[0] + at;
-            if (n < LANES || !plain) finish_lanes(a, n, sum, m->bias ? m->bias + o : NULL, residual ? residual + at : NULL, y);
+            if (n < LANES || !plain)
+                finish_lanes(a, n, sum, m->bias ? m->bias + o : NULL, residual ? residual + at : NULL, y);
             else if (residual)
                 for (int i = 0; i < LANES; i++) y[i] = sum[i] + residual[at + i];
             else memcpy(y, sum, LANES * sizeof *y);
