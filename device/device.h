@@ -53,6 +53,17 @@ struct trace {
 };
 typedef void (*trace_fn)(void *context, const struct trace *t);
 
+/* Rows of a value, and where they go in host memory. */
+struct rows_read {
+    struct val v;
+    int first_row, n_rows;
+    void *host;
+    size_t stride;              /* bytes from one row to the next there; 0: they lie side by side */
+};
+
+/* For devices: the rows lie side by side at `from`, row_bytes each. */
+void rows_put(const struct rows_read *r, const void *from, size_t row_bytes);
+
 struct device_fns {
     void (*close)(struct device *d);
     luce_status (*info)(struct device *d, struct device_info *out, luce_error *err);
@@ -88,10 +99,9 @@ struct device_fns {
      * LUCE_E_DEVICE: the device is lost. trace may be NULL; tracing runs call by call. */
     luce_status (*run)(struct device *d, struct program *p, const struct step *s, trace_fn trace,
                        void *context, luce_error *err);
-    /* Rows of a kept value of the last run, and rows of an input before the next one. write also takes
-     * other kept values: tests poison an output before it is computed. */
-    luce_status (*read)(struct device *d, struct program *p, struct val v, int first_row, int n_rows,
-                        void *host, luce_error *err);
+    /* Rows of kept values of the last run, all with one wait at most, and rows of an input before the next one. write
+     * also takes other kept values: tests poison an output before it is computed. */
+    luce_status (*read)(struct device *d, struct program *p, const struct rows_read *rows, int n, luce_error *err);
     luce_status (*write)(struct device *d, struct program *p, struct val v, int first_row, int n_rows,
                          const void *host, luce_error *err);
 
@@ -110,6 +120,7 @@ struct device {
     bool equal_bits;
     int  max_wide_rows;         /* most rows of a wide step that pays */
     const char *takes;          /* limits of its kernels, for messages; NULL: none */
+    uint64_t n_waits;           /* times that the host has waited for its steps and their results; 0 of a CPU */
 };
 
 /* A kind of device: a row of device/table.c. */

@@ -471,17 +471,31 @@ static luce_status bind_ids(struct reading *r, luce_error *err)
     return LUCE_OK;
 }
 
+static void bind_again(struct model *m, struct dflash_layer *w)
+{
+    const struct weight *from[] = { w->k, w->v };
+    for (int i = 0; i < 2; i++) {
+        struct weight *to = &m->weights[m->n_weights++];
+        *to = *from[i];
+        m->bytes += to->host_bytes;
+        w->of_feature[i] = to;
+    }
+}
+
 static luce_status bind_all(struct reading *r, luce_error *err)
 {
     struct model *m = r->m;
     struct dflash *d = r->d;
     size_t n = gguf_n_tensors(r->g);
-    m->weights = arena_array(&m->arena, n + 1, sizeof *m->weights);
+    m->weights = arena_array(&m->arena, n + 1 + 2 * (size_t)m->c.n_layers, sizeof *m->weights);
     r->used = arena_array(&m->arena, n + 1, sizeof *r->used);
     if (!m->weights || !r->used) return fail(err, LUCE_E_NOMEM, "%s: out of memory for the weights", gguf_path(r->g));
     luce_status st = bind_ids(r, err);
     if (!st) st = bind_rows(r, of_model, COUNT(of_model), d, -1, err);
-    for (int l = 0; l < m->c.n_layers && !st; l++) st = bind_rows(r, of_layer, COUNT(of_layer), &d->layer[l], l, err);
+    for (int l = 0; l < m->c.n_layers && !st; l++) {
+        st = bind_rows(r, of_layer, COUNT(of_layer), &d->layer[l], l, err);
+        if (!st) bind_again(m, &d->layer[l]);
+    }
     if (!st) st = bind_codes(r, err);
     for (size_t i = 0; i < n && !st; i++)
         if (!r->used[i])

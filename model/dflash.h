@@ -14,6 +14,8 @@ enum { DFLASH_BRANCHES = 8 };       /* tokens of a place in a tree that is no ch
 
 struct dflash_layer {
     const struct weight *attn_norm, *q, *k, *v, *q_norm, *k_norm, *o, *ffn_norm, *gate, *up, *down;
+    /* k and v once more, as features take another product than blocks: a device lays weights out by product. */
+    const struct weight *of_feature[2];
     /* DFlash2: the convolution around each half, [2 sides, taps, embd] and what a row adds to it. */
     const struct weight *attn_conv, *attn_dyn, *ffn_conv, *ffn_dyn;
     bool whole_block;           /* a row sees later rows of its block too */

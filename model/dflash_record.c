@@ -79,7 +79,8 @@ static void record_features(struct tape *t, const struct model *m, struct record
         const struct dflash_layer *w = &d->layer[l];
         struct rope_kv_attr post = decoder_rope_kv(c, l);
         post.heads = 0;
-        struct val kv = record_linear(t, &(struct linear_parts){ .x = x, .mat = { w->k, w->v }, .attr = { .n_mat = 2 },
+        struct val kv = record_linear(t, &(struct linear_parts){ .x = x, .mat = { w->of_feature[0], w->of_feature[1] },
+                                                                 .attr = { .n_mat = 2 },
                                                                  .layer = l });
         op_rope_kv(t, l, kv, &(struct qkv_weights){ .k_norm = w->k_norm, .freq = decoder_freq(c, l) }, &post);
     }

@@ -283,10 +283,15 @@ luce_status runner_give(struct runner *r, struct val v, int row, int n_rows, con
     return st ? st : r->device->fns->write(r->device, b->program, v, row, n_rows, values, err);
 }
 
-luce_status runner_read(struct runner *r, struct val v, int row, int n_rows, void *out, luce_error *err)
+luce_status runner_read_all(struct runner *r, const struct rows_read *rows, int n, luce_error *err)
 {
     if (!r->last) return fail(err, LUCE_E_ARG, "no step has run whose values could be read");
-    return r->device->fns->read(r->device, r->last, v, row, n_rows, out, err);
+    return r->device->fns->read(r->device, r->last, rows, n, err);
+}
+
+luce_status runner_read(struct runner *r, struct val v, int row, int n_rows, void *out, luce_error *err)
+{
+    return runner_read_all(r, &(struct rows_read){ .v = v, .first_row = row, .n_rows = n_rows, .host = out }, 1, err);
 }
 
 static luce_status not_finite(const struct runner *r, int out_row, luce_error *err)

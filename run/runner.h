@@ -81,6 +81,8 @@ const struct step *runner_step(const struct runner *r);
 luce_status runner_choice(struct runner *r, int out_row, int32_t *token, luce_error *err);
 luce_status runner_logits(struct runner *r, int out_row, float *logits, luce_error *err);
 luce_status runner_read(struct runner *r, struct val v, int row, int n_rows, void *out, luce_error *err);
+/* Rows of several values, for which the host waits once. */
+luce_status runner_read_all(struct runner *r, const struct rows_read *rows, int n, luce_error *err);
 const struct record *runner_record(const struct runner *r);
 
 /* How many of the sequence's next n prompt tokens one step takes, and its class: wide chunks, where the device's

@@ -8,8 +8,7 @@
 luce_status followers_open(struct followers *fs, luce_error *err)
 {
     fs->slot = mem_array((size_t)fs->n_slots, sizeof *fs->slot);
-    fs->rows = mem_array(FOLLOW_WAITING * (size_t)fs->embd, sizeof *fs->rows);
-    return fs->slot && fs->rows ? LUCE_OK : fail(err, LUCE_E_NOMEM, "out of memory for the drafter");
+    return fs->slot ? LUCE_OK : fail(err, LUCE_E_NOMEM, "out of memory for the drafter");
 }
 
 void followers_close(struct followers *fs)
@@ -20,9 +19,7 @@ void followers_close(struct followers *fs)
         mem_free(fs->slot[i].waiting);
     }
     mem_free(fs->slot);
-    mem_free(fs->rows);
     fs->slot = NULL;
-    fs->rows = NULL;
 }
 
 size_t followers_feature(const struct followers *fs)
@@ -86,27 +83,31 @@ luce_status follow(struct followers *fs, int slot, const int32_t *ids, int at, l
     return f->end < at ? adopt(fs, f, ids, at, err) : LUCE_OK;
 }
 
-/* How many of the accepted rows from the i-th on stand one after the other in the step. */
-static int run_of_rows(const struct observed *o, int i)
+/* How many of the accepted rows from the i-th on, up to `end`, stand one after the other in the step. */
+static int run_of_rows(const struct observed *o, int i, int end)
 {
     int n = 1;
-    while (i + n < o->n && (!o->path || o->path[i + n] == o->path[i] + n)) n++;
+    while (i + n < end && (!o->path || o->path[i + n] == o->path[i] + n)) n++;
     return n;
 }
 
-/* Copies the target's outputs of n rows of its step to the end of what waits. */
-static luce_status take_rows(struct followers *fs, struct follower *f, int row, int n, luce_error *err)
+/* Copies the target's outputs of n accepted rows from the i-th on to the end of what waits. */
+static luce_status take_rows(struct followers *fs, struct follower *f, const struct observed *o, int i, int n,
+                             luce_error *err)
 {
     const struct record *r = runner_record(fs->target);
+    struct rows_read rows[FOLLOW_WAITING * MODEL_MAX_TAPS];
     size_t embd = (size_t)fs->embd, feature = followers_feature(fs);
-    float *to = f->waiting + (size_t)f->n_waiting * feature;
-    luce_status st = LUCE_OK;
-    for (int i = 0; i < fs->n_taps && !st; i++) {
-        st = runner_read(fs->target, r->taps[i], row, n, fs->rows, err);
-        for (int k = 0; k < n && !st; k++)
-            memcpy(to + (size_t)k * feature + (size_t)i * embd, fs->rows + (size_t)k * embd, embd * sizeof *to);
+    int k = 0, to = f->n_waiting;
+    for (int end = i + n, each; i < end; i += each, to += each) {
+        each = run_of_rows(o, i, end);
+        for (int tap = 0; tap < fs->n_taps; tap++)
+            rows[k++] = (struct rows_read){ .v = r->taps[tap], .first_row = o->first_row + (o->path ? o->path[i] : i),
+                                            .n_rows = each, .stride = feature * sizeof(float),
+                                            .host = f->waiting + (size_t)to * feature + (size_t)tap * embd };
     }
-    if (!st) f->n_waiting += n;
+    luce_status st = runner_read_all(fs->target, rows, k, err);
+    if (!st) f->n_waiting = to;
     return st;
 }
 
@@ -124,9 +125,8 @@ luce_status follow_observe(struct followers *fs, const struct observed *o, luce_
     for (int i = 0, n; i < o->n && !st; i += n) {
         if (f->n_waiting == FOLLOW_WAITING) st = fs->feed(fs->state, f, o->ids, f->n_waiting, err);
         int room = FOLLOW_WAITING - f->n_waiting;
-        n = run_of_rows(o, i);
-        if (n > room) n = room;
-        if (!st) st = take_rows(fs, f, o->first_row + (o->path ? o->path[i] : i), n, err);
+        n = o->n - i < room ? o->n - i : room;
+        if (!st) st = take_rows(fs, f, o, i, n, err);
         if (st) return st;
         memcpy(f->ids + f->end, o->ids + o->at + i, (size_t)n * sizeof *f->ids);
         f->end += n;

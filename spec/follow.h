@@ -33,10 +33,9 @@ struct followers {
     follow_feed feed;
     struct drafter_state *state;    /* given to feed */
     struct follower *slot;
-    float *rows;                    /* [FOLLOW_WAITING][embd] of one tap, on their way */
 };
 
-/* All fields but `slot` and `rows` are set; the runner may be. followers_close frees slots and sequences, before the
+/* All fields but `slot` are set; the runner may be. followers_close frees slots and sequences, before the
  * runner is closed; it is fine on what was never opened. */
 luce_status followers_open(struct followers *fs, luce_error *err);
 void followers_close(struct followers *fs);

@@ -8,14 +8,21 @@ const char target_file[] = "dflash/target.gguf";
 
 bool dflash_rig_open(struct dflash_rig *g, const char *path, bool second, int n_slots)
 {
+    struct device *d = NULL;
+    luce_error err = { 0 };
+    CHECK_OK(device_open(&d, "cpu", &(struct device_params){ .n_threads = 2 }, &err), err);
+    return d && dflash_rig_open_on(g, d, path, second, n_slots);
+}
+
+bool dflash_rig_open_on(struct dflash_rig *g, struct device *device, const char *path, bool second, int n_slots)
+{
     luce_error err = { 0 };
     struct model *m = NULL;
     struct load_params p = { .n_slots = n_slots, .context = 256 };
-    *g = (struct dflash_rig){ .drafter = drafter_find(second ? "dflash2" : "dflash") };
+    *g = (struct dflash_rig){ .device = device, .drafter = drafter_find(second ? "dflash2" : "dflash") };
     struct drafter_env env = { .path = path };
     luce_status st = gguf_open(&g->file, fixture(target_file), &err);
     if (!st) st = gguf_open(&g->answers, fixture("dflash/answers.gguf"), &err);
-    if (!st) st = device_open(&g->device, "cpu", &(struct device_params){ .n_threads = 2 }, &err);
     if (!st) st = model_open(&m, g->file, &err);
     p.device = g->device;
     env.model = m;

@@ -22,6 +22,8 @@ struct dflash_rig {
 };
 
 bool dflash_rig_open(struct dflash_rig *g, const char *path, bool second, int n_slots);
+/* The same on this device, which the rig closes. */
+bool dflash_rig_open_on(struct dflash_rig *g, struct device *device, const char *path, bool second, int n_slots);
 void dflash_rig_close(struct dflash_rig *g);
 const struct gguf_tensor *dflash_answer(const struct dflash_rig *g, const char *kind, int text, const char *what);
 /* Feeds tokens at the end of the sequence, in steps of `width`, and shows the drafter their rows. */

@@ -138,15 +138,21 @@ static luce_status run(struct device *d, struct program *p, const struct step *s
     return interp_run(p->cache->interp, s, err);
 }
 
-static luce_status read_(struct device *d, struct program *p, struct val v, int first_row, int n_rows,
-                         void *host, luce_error *err)
+static luce_status read_(struct device *d, struct program *p, const struct rows_read *rows, int n, luce_error *err)
 {
     (void)d, (void)err;
-    struct shape s = p->tape->values[v.id].shape;
-    const double *from = interp_read(p->cache->interp, v) + (size_t)first_row * (size_t)s.cols;
-    for (int i = 0; i < n_rows * s.cols; i++) {
-        if (s.type == DT_I32) ((int32_t *)host)[i] = p->nan ? -1 : (int32_t)from[i];
-        else ((float *)host)[i] = p->nan ? NAN : (float)from[i];
+    for (int k = 0; k < n; k++) {
+        const struct rows_read *r = &rows[k];
+        struct shape s = p->tape->values[r->v.id].shape;
+        size_t stride = r->stride ? r->stride / 4 : (size_t)s.cols;
+        for (int row = 0; row < r->n_rows; row++) {
+            const double *from = interp_read(p->cache->interp, r->v) + (size_t)(r->first_row + row) * (size_t)s.cols;
+            for (int i = 0; i < s.cols; i++) {
+                size_t at = (size_t)row * stride + (size_t)i;
+                if (s.type == DT_I32) ((int32_t *)r->host)[at] = p->nan ? -1 : (int32_t)from[i];
+                else ((float *)r->host)[at] = p->nan ? NAN : (float)from[i];
+            }
+        }
     }
     return LUCE_OK;
 }

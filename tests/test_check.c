@@ -124,13 +124,14 @@ static void *rows_at(struct program *p, struct val v, int first, int n, size_t *
     return (char *)p->rows[v.id] + (size_t)first * row;
 }
 
-static luce_status read_rows(struct device *d, struct program *p, struct val v, int first, int n, void *host,
-                             luce_error *err)
+static luce_status read_rows(struct device *d, struct program *p, const struct rows_read *rows, int n, luce_error *err)
 {
     (void)d, (void)err;
-    size_t bytes;
-    const void *at = rows_at(p, v, first, n, &bytes);
-    memcpy(host, at, bytes);
+    for (int i = 0; i < n; i++) {
+        size_t bytes;
+        const void *at = rows_at(p, rows[i].v, rows[i].first_row, rows[i].n_rows, &bytes);
+        rows_put(&rows[i], at, rows[i].n_rows ? bytes / (size_t)rows[i].n_rows : 0);
+    }
     return LUCE_OK;
 }
 

@@ -7,6 +7,7 @@
 #include "device/gpu/device.h"
 #include "device/gpu/emulate.h"
 #endif
+#include "dflash_rig.h"
 #include "model/open.h"
 #include "quant/quant.h"
 #include "run/runner.h"
@@ -273,4 +274,47 @@ TEST(gpu_models_answer_as_on_the_cpu_and_alike_at_every_width)
     }
     device_close(cpu);
     device_close(d);
+}
+
+/* A guess by DFlash: the host waits for the step of the target, once for the features of its accepted rows (of all
+ * layers, wherever they stand), for the pass that takes them in, for the block, and for what a selector needs. */
+TEST(gpu_guesses_wait_once_for_each_pass)
+{
+    static const int parent[] = { -1, 0, 0, 2, 3, 4, 0, 6 };    /* accepted rows with a gap */
+    static const uint8_t path[] = { 0, 2, 3 };
+    enum { NODES = COUNT(parent), KEPT = 3 };
+    for (int second = 0; second < 2; second++) {
+        struct device *d = open_gpu();
+        struct dflash_rig g;
+        struct seq *s;
+        luce_error err = { 0 };
+        char file[512];
+        int32_t ids[TEXT_MOST], tokens[NODES];
+        if (!d) SKIP("no GPU");
+        snprintf(file, sizeof file, "%s", fixture(second ? "dflash/v2_llama.gguf" : "dflash/v1_llama.gguf"));
+        if (!dflash_rig_open_on(&g, d, file, second, 1)) return;
+        for (int i = 0; i < TEXT_MOST; i++) ids[i] = (int32_t)(test_random() % (VOCAB - 1));
+        dflash_guess(&g, 0, (const int32_t[]){ 0, 0 }, 2, BLOCK - 1);      /* as it is timed when it is opened */
+        CHECK_OK(seq_open(&s, runner_cache(g.target), &err), err);
+        dflash_feed(&g, s, ids, 39, 64, STEP_WIDE);
+        dflash_guess(&g, seq_slot(s), ids, 40, BLOCK - 1);
+        for (int step = 0; step < 3; step++) {
+            uint64_t before = d->n_waits;
+            int at = seq_length(s);
+            for (int i = 0; i < NODES; i++) tokens[i] = i ? (int32_t)(test_random() % (VOCAB - 1)) : ids[at];
+            runner_begin(g.target, STEP_NARROW);
+            CHECK_OK(runner_add(g.target, s, tokens, parent, NODES, WANT_ALL, NULL, &err), err);
+            CHECK_OK(runner_run(g.target, &err), err);
+            int32_t said;
+            for (int i = 0; i < NODES; i++) CHECK_OK(runner_argmax(g.target, i, &said, &err), err);
+            seq_accept(s, path, KEPT);
+            for (int i = 0; i < KEPT; i++) ids[at + i] = tokens[path[i]];
+            struct observed o = { .slot = seq_slot(s), .ids = ids, .at = at, .first_row = 0, .n = KEPT, .path = path };
+            CHECK_OK(g.drafter->observe(g.state, &o, &err), err);
+            dflash_guess(&g, seq_slot(s), ids, at + KEPT + 1, BLOCK - 1);
+            CHECK_EQ(d->n_waits - before, 4 + second);
+        }
+        seq_close(s);
+        dflash_rig_close(&g);
+    }
 }

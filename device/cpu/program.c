@@ -419,15 +419,18 @@ static luce_status find_rows(const struct program *p, struct val v, int first, i
     return LUCE_OK;
 }
 
-luce_status cpu_read(struct device *d, struct program *p, struct val v, int first_row, int n_rows, void *host,
-                     luce_error *err)
+luce_status cpu_read(struct device *d, struct program *p, const struct rows_read *rows, int n, luce_error *err)
 {
     (void)d;
-    uint8_t *at = NULL;
-    size_t bytes = 0;
-    luce_status st = find_rows(p, v, first_row, n_rows, &at, &bytes, err);
-    if (!st) memcpy(host, at, bytes);
-    return st;
+    for (int i = 0; i < n; i++) {
+        const struct rows_read *r = &rows[i];
+        uint8_t *at = NULL;
+        size_t bytes = 0;
+        luce_status st = find_rows(p, r->v, r->first_row, r->n_rows, &at, &bytes, err);
+        if (st) return st;
+        rows_put(r, at, r->n_rows ? bytes / (size_t)r->n_rows : 0);
+    }
+    return LUCE_OK;
 }
 
 luce_status cpu_write(struct device *d, struct program *p, struct val v, int first_row, int n_rows,

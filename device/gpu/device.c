@@ -7,8 +7,6 @@
 #include "base/mem.h"
 #include "device/gpu/program.h"
 
-enum { STAGING = 16 << 20 };
-
 luce_status gpu_check(struct gpu *g, gpu_error e, const char *what, luce_error *err)
 {
     if (e == GPU(Success)) return LUCE_OK;
@@ -147,7 +145,7 @@ static luce_status claim(struct gpu *g, luce_error *err)
 {
     luce_status st = LUCE_OK;
     for (int i = 0; i < 2 && !st; i++) {
-        st = gpu_check(g, GPU(MallocHost)((void **)&g->staging[i], STAGING), "claiming pinned memory", err);
+        st = gpu_check(g, GPU(MallocHost)((void **)&g->staging[i], GPU_STAGING), "claiming pinned memory", err);
         if (!st) st = gpu_check(g, GPU(EventCreateWithFlags)(&g->staged[i], GPU(EventDisableTiming)),
                                 "making an event", err);
     }

@@ -12,6 +12,8 @@
 #include "device/device.h"
 #include "device/gpu/kernels.h"
 
+enum { GPU_STAGING = 16 << 20 };    /* bytes of each pinned buffer */
+
 struct gpu {
     struct device base;
     int index, n_units, major, minor;
@@ -96,8 +98,7 @@ luce_status gpu_compile(struct device *d, struct program **out, const struct tap
 void gpu_program_close(struct device *d, struct program *p);
 luce_status gpu_run(struct device *d, struct program *p, const struct step *s, trace_fn trace, void *context,
                     luce_error *err);
-luce_status gpu_read(struct device *d, struct program *p, struct val v, int first_row, int n_rows, void *host,
-                     luce_error *err);
+luce_status gpu_read(struct device *d, struct program *p, const struct rows_read *rows, int n, luce_error *err);
 luce_status gpu_write(struct device *d, struct program *p, struct val v, int first_row, int n_rows,
                       const void *host, luce_error *err);
 

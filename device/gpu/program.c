@@ -270,6 +270,12 @@ static luce_status run_traced(struct gpu *g, struct program *p, const struct ste
     return st;
 }
 
+static luce_status wait(struct gpu *g, const char *what, luce_error *err)
+{
+    g->base.n_waits++;
+    return gpu_check(g, GPU(StreamSynchronize)(g->stream), what, err);
+}
+
 luce_status gpu_run(struct device *d, struct program *p, const struct step *s, trace_fn trace, void *context,
                     luce_error *err)
 {
@@ -284,7 +290,7 @@ luce_status gpu_run(struct device *d, struct program *p, const struct step *s, t
         if (st) return st;
     }
     luce_status st = gpu_check(g, GPU(GraphLaunch)(p->graph, g->stream), "running", err);
-    return st ? st : gpu_check(g, GPU(StreamSynchronize)(g->stream), "running", err);
+    return st ? st : wait(g, "running", err);
 }
 
 static uint8_t *row_at(const struct gpu *g, const struct program *p, struct val v, int row)
@@ -292,21 +298,52 @@ static uint8_t *row_at(const struct gpu *g, const struct program *p, struct val 
     return g->block + p->plan->offset[v.id] + (uint64_t)row * shape_row_bytes(p->tape->values[v.id].shape);
 }
 
-luce_status gpu_read(struct device *d, struct program *p, struct val v, int first_row, int n_rows, void *host,
-                     luce_error *err)
+/* Rows on their way to `to`, side by side or `stride` bytes from one to the next. */
+static luce_status fetch(struct gpu *g, const struct program *p, const struct rows_read *r, uint8_t *to, size_t stride,
+                         luce_error *err)
 {
-    struct gpu *g = (struct gpu *)d;
-    uint64_t bytes = (uint64_t)n_rows * shape_row_bytes(p->tape->values[v.id].shape);
-    if (p->places[v.id].host) {
-        memcpy(host, p->places[v.id].host + (size_t)first_row * bytes / (size_t)n_rows / 4, bytes);
-        return LUCE_OK;
-    }
-    luce_status st = gpu_check(g, GPU(MemcpyAsync)(host, row_at(g, p, v, first_row), bytes,
-                                                   GPU(MemcpyDeviceToHost), g->stream),
-                               "reading results", err);
-    return st ? st : gpu_check(g, GPU(StreamSynchronize)(g->stream), "reading results", err);
+    size_t row = shape_row_bytes(p->tape->values[r->v.id].shape);
+    int each = stride == row ? r->n_rows : 1;
+    luce_status st = LUCE_OK;
+    for (int i = 0; i < r->n_rows && !st; i += each)
+        st = gpu_check(g, GPU(MemcpyAsync)(to + (size_t)i * stride, row_at(g, p, r->v, r->first_row + i),
+                                           (size_t)each * row, GPU(MemcpyDeviceToHost), g->stream),
+                       "reading results", err);
+    return st;
 }
 
+/* By way of pinned memory where all of it fits there, since copies elsewhere are waited for one by one. */
+luce_status gpu_read(struct device *d, struct program *p, const struct rows_read *rows, int n, luce_error *err)
+{
+    struct gpu *g = (struct gpu *)d;
+    luce_status st = LUCE_OK;
+    size_t total = 0, at = 0;
+    for (int i = 0; i < n; i++) {
+        size_t row = shape_row_bytes(p->tape->values[rows[i].v.id].shape);
+        if (!p->places[rows[i].v.id].host) total += (size_t)rows[i].n_rows * row;
+    }
+    bool staged = total <= GPU_STAGING;
+    for (int i = 0; i < n && !st; i++) {
+        const struct rows_read *r = &rows[i];
+        size_t row = shape_row_bytes(p->tape->values[r->v.id].shape);
+        const uint8_t *mirror = (const uint8_t *)p->places[r->v.id].host;
+        if (mirror) rows_put(r, mirror + (size_t)r->first_row * row, row);
+        else if (staged) st = fetch(g, p, r, g->staging[0] + at, row, err);
+        else st = fetch(g, p, r, r->host, r->stride ? r->stride : row, err);
+        if (!mirror) at += (size_t)r->n_rows * row;
+    }
+    if (!st && total) st = wait(g, "reading results", err);
+    at = 0;
+    for (int i = 0; i < n && !st && staged; i++) {
+        size_t row = shape_row_bytes(p->tape->values[rows[i].v.id].shape);
+        if (p->places[rows[i].v.id].host) continue;
+        rows_put(&rows[i], g->staging[0] + at, row);
+        at += (size_t)rows[i].n_rows * row;
+    }
+    return st;
+}
+
+/* The host's memory is pageable, and may be used again when the copy returns. */
 luce_status gpu_write(struct device *d, struct program *p, struct val v, int first_row, int n_rows,
                       const void *host, luce_error *err)
 {

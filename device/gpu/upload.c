@@ -9,7 +9,6 @@
 #include "quant/quant.h"
 #include "quant/synthetic.h"
 
-enum { STAGING = 16 << 20 };
 /* Synthetic rows beyond this many bytes repeat those before: made once on the host, copied on the card. */
 static const uint64_t synthetic_pool = 256 << 20;
 
@@ -65,9 +64,9 @@ static luce_status send(struct sender *s, uint64_t bytes, luce_error *err)
 static luce_status send_bytes(struct sender *s, const uint8_t *from, uint64_t bytes, luce_error *err)
 {
     luce_status st = LUCE_OK;
-    for (uint64_t at = 0; at < bytes && !st; at += STAGING) {
+    for (uint64_t at = 0; at < bytes && !st; at += GPU_STAGING) {
         uint8_t *buffer;
-        uint64_t n = bytes - at < STAGING ? bytes - at : STAGING;
+        uint64_t n = bytes - at < GPU_STAGING ? bytes - at : GPU_STAGING;
         if ((st = next_buffer(s, &buffer, err))) return st;
         memcpy(buffer, from + at, n);
         st = send(s, n, err);
@@ -87,7 +86,7 @@ static luce_status send_groups(struct sender *s, const struct weight *w, uint64_
 static luce_status send_synthetic(struct sender *s, const struct weight *w, const struct format *f, uint64_t total,
                                   luce_error *err)
 {
-    uint64_t row = format_bytes(f, w->dim[0]), per = STAGING / row, pool = synthetic_pool / row, n = rows_of(w);
+    uint64_t row = format_bytes(f, w->dim[0]), per = GPU_STAGING / row, pool = synthetic_pool / row, n = rows_of(w);
     luce_status st = LUCE_OK;
     uint8_t *start = s->to;
     if (!per) return fail(err, LUCE_E_UNSUPPORTED, "%s: a row takes %llu bytes, too many", w->name,
@@ -132,7 +131,7 @@ static void decode_rows(const struct weight *w, const struct format *f, uint64_t
 static luce_status send_decoded(struct sender *s, const struct weight *w, const struct format *f, float *unit,
                                 luce_error *err)
 {
-    uint64_t cols = w->dim[0], per = STAGING / 4 / cols, total = rows_of(w);
+    uint64_t cols = w->dim[0], per = GPU_STAGING / 4 / cols, total = rows_of(w);
     if (!per) per = 1;
     float *values = mem_array(per * cols, sizeof *values), largest = 0;
     uint8_t *raw = mem_alloc(per * format_bytes(f, cols));
