@@ -306,7 +306,7 @@ TEST(gpu_guesses_wait_once_for_each_pass)
             CHECK_OK(runner_add(g.target, s, tokens, parent, NODES, WANT_ALL, NULL, &err), err);
             CHECK_OK(runner_run(g.target, &err), err);
             int32_t said;
-            for (int i = 0; i < NODES; i++) CHECK_OK(runner_argmax(g.target, i, &said, &err), err);
+            for (int i = 0; i < NODES; i++) CHECK_OK(runner_choice(g.target, i, &said, &err), err);
             seq_accept(s, path, KEPT);
             for (int i = 0; i < KEPT; i++) ids[at + i] = tokens[path[i]];
             struct observed o = { .slot = seq_slot(s), .ids = ids, .at = at, .first_row = 0, .n = KEPT, .path = path };
