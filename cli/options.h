@@ -1,10 +1,10 @@
 /* cli/options.h - the options of all commands, from one table.
- * A row of the table in options.c gives the flag (--name VALUE, --name=VALUE, -l VALUE), the variable
+ * A row of the table in options_table.c gives the flag (--name VALUE, --name=VALUE, -l VALUE), the variable
  * LUCE_NAME, the key of --config files, the check of its value and the line in --help. A file sets the
  * default, a variable overrides it, and a flag that; the last flag given wins. This is the only place that
  * reads the environment.
  *
- * To add an option: a field in struct options, a row in options.c that names the commands it is for.
+ * To add an option: a field in struct options, a row in options_table.c that names the commands it is for.
  * To add a command: a row of COMMANDS below, and a file cli/NAME.c with its function. */
 #ifndef LUCE_CLI_OPTIONS_H
 #define LUCE_CLI_OPTIONS_H

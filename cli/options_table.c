@@ -35,7 +35,7 @@ const struct option options_table[] = {
       "read the text from this file" },
     { "json", 0, OPT_FLAG, AT(json), NULL, NULL, 0, 0,
       FOR(INSPECT) | FOR(TOKENIZE) | FOR(RUN) | FOR(DEVICES) | FOR(BENCH) | FOR(PERPLEXITY) | FOR(TRAIN_DRAFTER),
-      "print one JSON object" },
+      "print JSON: one object, of devices a list" },
     { "values", 0, OPT_INT, AT(values), "8", "N", 0, INT32_MAX, FOR(INSPECT),
       "show at most N elements of an array" },
     { "special", 0, OPT_FLAG, AT(special), NULL, NULL, 0, 0, FOR(TOKENIZE) | SAMPLES | FOR(PERPLEXITY),

@@ -32,7 +32,7 @@ struct prompt {
 };
 
 /* What was left out of a request; the texts are in content.c. */
-enum note { NOTE_TOOLS = 1, NOTE_ITEMS = 2, NOTE_PARTS = 4, NOTE_SEARCH = 8 };
+enum note { NOTE_TOOLS = 1, NOTE_ITEMS = 2, NOTE_PARTS = 4, NOTE_SEARCH = 8, NOTE_UNSHOWN = 16 };
 enum { ASK_STOPS = 64, ASK_CHOICES = 128, ASK_BIAS = 1024, ASK_TOP_LOGPROBS = 20, ASK_DRAFT = 63,
        ASK_INPUTS = 2048,
        JSON_NESTING = 100 };

@@ -11,7 +11,8 @@
 static const char *const notes[] = { "tools of kinds that this server cannot run were left out",
                                      "input items of unknown kinds were left out",
                                      "parts of content that are not text were left out",
-                                     "this server does not search" };
+                                     "this server does not search",
+                                     "this model's template shows no tools: they were left out" };
 
 void ask_notes(const struct ask *a, char *out, size_t size)
 {

@@ -33,6 +33,7 @@ bool render_chat(const struct server *s, struct ask *a, struct refusal *why)
     luce_error err = { 0 };
     struct ids ids = { 0 };
     if (!budget_read(s, a, &r, why)) return false;
+    if (json_array_size(a->tools) && !chat_shows_tools(s->chat)) a->notes |= NOTE_UNSHOWN;
     luce_status st = chat_render(s->chat, &r, &p, &err);
     if (!st) {
         struct tokenize t = { .text = p.text, .flags = TOKENIZE_CHAT, .spans = p.spans, .n_spans = p.n_spans,

@@ -95,6 +95,10 @@ static const struct wire *wire_of(const char *path)
 {
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
         if (fits(&routes[i], path) && routes[i].wire) return routes[i].wire;
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {       /* what lies under one of them */
+        size_t n = strlen(routes[i].path);
+        if (routes[i].wire && !strncmp(path, routes[i].path, n) && path[n] == '/') return routes[i].wire;
+    }
     return &wire_chat;
 }
 

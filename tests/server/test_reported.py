@@ -40,9 +40,16 @@ class Reported(unittest.TestCase):
         plain = "{% for m in messages %}{{ m.content }}{% endfor %}"
         for template, tools, reasoning in ((plain, False, False), (plain + "{{ tools }}", True, False), (HERMES, True, True), (XML, True, True),
                                            (plain + "{% if enable_thinking %}{% endif %}", False, True)):
-            with Server({}, context=512, template=template) as server:
+            with Server({"s": {"pieces": pieces("a")}}, context=2048, template=template) as server:
                 c = json.loads(server.call("GET", "/props")[2])["capabilities"]
                 self.assertEqual((c["tools_supported"], c["reasoning_supported"]), (tools, reasoning))
+                body = {"messages": [{"role": "user", "content": "[[s]]"}], "max_tokens": 1, "tools": tools_for("messages")}
+                status, headers, text = server.call("POST", "/v1/messages", body)
+                self.assertEqual((status, "no tools" in headers.get("Luce-Note", "")), (200, not tools), text)
+                for path, shape in (("/v1/messages/batches", "type"), ("/v1/responses/a/b", "error"), ("/v1/nothing", "error")):
+                    status, _, text = server.call("POST", path, body)
+                    self.assertIn(status, (404, 405))
+                    self.assertIn(shape, json.loads(text))
 
     def test_A03_the_cap_is_told_in_the_words_of_each_api(self):
         with Server({"s": {"pieces": pieces("a"), "endless": True}}, context=512) as server:
