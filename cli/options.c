@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "cli/options_table.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,9 @@ static const struct rule {
     const char *name, *others[4];
 } rules[] = {
     { FOR(RUN), NEEDS, "system", { "chat" } },
+    { SAMPLES, NEEDS, "top-k", { "temperature" } },
+    { SAMPLES, NEEDS, "top-p", { "temperature" } },
+    { SAMPLES, NEEDS, "min-p", { "temperature" } },
     { SPECULATES, NEEDS, "draft-max", { "spec", "draft" } },
     { SPECULATES, NEEDS, "draft-block-size", { "spec", "draft" } },
     { SPECULATES, NEEDS, "ddtree-tau", { "spec", "draft" } },
@@ -155,6 +159,8 @@ static bool is_set(const struct options *o, const struct option *row)
 {
     const void *field = (const char *)o + row->at;
     if (row->type == OPT_FLAG) return *(const bool *)field;
+    if (row->type == OPT_INT) return *(const int64_t *)field != strtoll(row->fallback, NULL, 10);
+    if (row->type == OPT_NUMBER) return fabs(*(const double *)field - strtod(row->fallback, NULL)) > 0;
     const char *text = *(const char *const *)field;
     return text && (!row->fallback || strcmp(text, row->fallback) != 0);
 }

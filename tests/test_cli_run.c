@@ -41,6 +41,8 @@ static const struct { const char *args; int code; const char *says[4]; } rows[] 
     { "run -m % -p x -n 500", 1, { "1 prompt tokens and 500 to generate exceed the context of 400" } },
     { "run -m % -n 1 -p " LONG_TEXT, 1, { "400 prompt tokens and 1 to generate exceed the context of 400" } },
     { "run -m % -n 1 --special --bos -p x", 2, { "no option '--bos'" } },
+    { "run -m % -p x --top-p 0.9", 2, { "--top-p: it has no effect without --temperature" } },
+    { "run -m % -p x --top-k 4 --temperature 0", 2, { "--top-k: it has no effect without --temperature" } },
     { "run -m % -p x --top-p 2", 2, { "from 0 to 1" } },
     { "run -m % -p x --top-p 0x1", 2, { "'0x1' is not a number from 0 to 1" } },
     { "run -m % -p x --top-p +1", 2, { "'+1' is not a number" } },
