@@ -228,12 +228,11 @@ static bool read_text(struct reply *r, bool end)
         char c = r->in.data[i];
         if (is_space(c)) continue;
         enum mark m = strchr("<[{c", c) ? look(r, i, said, end, &len) : M_NONE;
-        bool words = said;
+        if (m == M_CLOSE && r->mode == IN_CONTENT && said) m = M_NONE;  /* only one before all words is stray */
         said = true;
         if (m == M_NONE) continue;
         size_t text = i;        /* white space before a mark waits, or goes with it */
-        bool stray = m == M_CLOSE && r->mode == IN_CONTENT && words;
-        while (!stray && text > r->pos && is_space(r->in.data[text - 1])) text--;
+        while (text > r->pos && is_space(r->in.data[text - 1])) text--;
         give(r, text);
         r->scan = i;
         if (m == M_HOLD) return false;
@@ -247,8 +246,8 @@ static bool read_text(struct reply *r, bool end)
         } else if (m == M_THINK) {
             to_reasoning(r, i + len);
         } else {
-            if (r->mode == IN_REASONING) r->mode = IN_CONTENT, r->skip_blank = true;
-            else if (!words) r->skip_blank = true;
+            r->mode = IN_CONTENT;
+            r->skip_blank = true;
             r->pos = r->scan = i + len;
         }
         return true;

@@ -33,7 +33,9 @@ bool refuse_status(struct refusal *r, luce_status status, const char *text)
 
 json_t *ask_read_body(struct str body, struct refusal *why)
 {
+    static const char order_mark[] = "\xef\xbb\xbf";
     struct tree_error e;
+    if (body.len >= 3 && !memcmp(body.at, order_mark, 3)) body = (struct str){ body.at + 3, body.len - 3 };
     json_t *json = tree_read(body, JSON_NESTING, &e);
     int line = 1;
     size_t column = 1;
@@ -243,7 +245,7 @@ static bool check_constraints(struct ask *a, struct refusal *why)
         { "output_format", json_object_get(a->body, "output_format") } };
     for (size_t i = 0; i < COUNT(grammars); i++) {
         const json_t *v = json_object_get(a->body, grammars[i]);
-        if (v && !json_is_null(v))
+        if (v && !json_is_null(v) && !(json_is_string(v) && json_string_length(v) == 0))
             return refuse(why, 400, "unsupported", grammars[i],
                 "%s: this server cannot constrain its output; leave the field out",
                           grammars[i]);
@@ -284,6 +286,7 @@ bool ask_common(struct ask *a, const struct server *s, struct refusal *why)
     a->include_usage = s->params->stream_usage;
     for (int i = 2; i >= 0; i--) {              /* the first in the list that is there */
         const json_t *v = json_object_get(b, limits[i]);
+        if (json_is_integer(v) && json_integer_value(v) == -1) continue;        /* no limit, as some clients say it */
         if (v && !json_is_null(v) && !field_int(b, limits[i], a->prompt_only ? 0 : 1, MOST_TOKENS, &one, why))
             return false;
     }

@@ -147,31 +147,39 @@ static bool add_block(struct ask *a, const char *type, const json_t *part, struc
     return true;
 }
 
+/* One part; *apart: a block came last. What has no type is JSON that somebody means as it is. */
+static bool add_part(struct ask *a, const json_t *part, bool *apart, struct buf *out, struct refusal *why)
+{
+    const char *type = field_text(part, "type");
+    const json_t *text = tree_is_text(part) ? part : json_object_get(part, "text");
+    struct buf block = { 0 };
+    bool good = true;
+    if (type && (strstr(type, "image") || strstr(type, "audio") || strstr(type, "video")))
+        return refuse(why, 400, NULL, "content", "%s: this server has no %s input", type,
+                      strstr(type, "image") ? "image" : "media");
+    if (!tree_is_text(text)) text = json_object_get(part, "refusal");
+    bool words = tree_is_text(text);
+    if (!words && type) good = add_block(a, type, part, &block, why);
+    else if (!words && !json_is_null(part)) tree_print(&block, part, TREE_COMPACT);
+    struct str new = words ? (struct str){ json_string_value(text), json_string_length(text) }
+                           : (struct str){ buf_text(&block), block.len };
+    if (new.len && out->len && (*apart || !words)) buf_add_text(out, "\n\n");
+    buf_add(out, new.at, new.len);
+    if (new.len) *apart = !words;
+    if (block.failed) out->failed = true;
+    buf_drop(&block);
+    return good;
+}
+
 bool content_text(struct ask *a, const json_t *content, struct buf *out, struct refusal *why)
 {
     size_t i;
     json_t *part;
-    bool apart = false, good = true;            /* a block came last */
+    bool apart = false;
     if (tree_is_text(content)) buf_add(out, json_string_value(content), json_string_length(content));
-    json_array_foreach(content, i, part) {
-        const char *type = field_text(part, "type");
-        const json_t *text = tree_is_text(part) ? part : json_object_get(part, "text");
-        struct buf block = { 0 };
-        if (type && (strstr(type, "image") || strstr(type, "audio") || strstr(type, "video")))
-            return refuse(why, 400, NULL, "content", "%s: this server has no %s input", type,
-                          strstr(type, "image") ? "image" : "media");
-        if (!tree_is_text(text)) text = json_object_get(part, "refusal");
-        bool words = tree_is_text(text);
-        if (!words && type) good = add_block(a, type, part, &block, why);
-        struct str new = words ? (struct str){ json_string_value(text), json_string_length(text) }
-                               : (struct str){ buf_text(&block), block.len };
-        if (new.len && out->len && (apart || !words)) buf_add_text(out, "\n\n");
-        buf_add(out, new.at, new.len);
-        if (new.len) apart = !words;
-        if (block.failed) out->failed = true;
-        buf_drop(&block);
-        if (!good) return false;
-    }
+    else if (content && !json_is_array(content)) return add_part(a, content, &apart, out, why);
+    json_array_foreach(content, i, part)
+        if (!add_part(a, part, &apart, out, why)) return false;
     return true;
 }
 

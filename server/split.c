@@ -10,8 +10,8 @@
 struct splitter {
     struct reply *reply;            /* NULL: all text is content */
     const struct ask *ask;
-    bool only_first;                /* one call is enough */
-    bool called;                    /* there were whole calls before a stop string */
+    bool only_first;                /* a whole call ends the reply */
+    bool called;                    /* there were whole calls before it stopped */
     /* While bytes are taken: */
     struct choice *choice;
     struct buf *out;
@@ -69,14 +69,15 @@ static void on_event(void *user, const struct reply_event *e)
     struct choice *c = s->choice;
     if (c->stopped) return;
     if (e->kind == REPLY_CALL) let_go(s);
-    if (s->only_first && e->call > 0 && e->kind >= REPLY_CALL) return;
     switch (e->kind) {
     case REPLY_REASONING: say(s, ITEM_REASONING, e->text); break;
     case REPLY_CONTENT: say(s, ITEM_TEXT, e->text); break;
     case REPLY_CALL: job_open_call(c, e->text, is_custom(s->ask, e->text), s->out); break;
     case REPLY_ARGUMENTS: job_add(c, ITEM_CALL, e->text, s->out); break;
     case REPLY_CALL_END:
-        if (e->end == CALL_WHOLE) job_close_item(c, s->out);    /* a cut one ends with the choice */
+        if (e->end != CALL_WHOLE) break;                        /* it ends with the choice */
+        job_close_item(c, s->out);
+        if (s->only_first) c->stopped = s->called = true;
         break;
     }
 }

@@ -144,7 +144,8 @@ bool take_functions(struct ask *a, struct refusal *why)
     json_t *f, *list = json_array();
     const json_t *choice = json_object_get(a->body, "function_call");
     const char *word = tree_is_text(choice) ? json_string_value(choice) : json_is_object(choice) ? "(a name)" : "auto";
-    bool none = !strcmp(word, "none");
+    const json_t *tools = json_object_get(a->body, "tool_choice");
+    bool none = !strcmp(word, "none") || (tree_is_text(tools) && !strcmp(json_string_value(tools), "none"));
     json_array_foreach(json_object_get(a->body, "functions"), i, f) {
         json_t *tool = json_is_object(f) && !none ? json_copy(f) : NULL;
         json_object_set_new(tool, "type", json_string("function"));
@@ -155,7 +156,7 @@ bool take_functions(struct ask *a, struct refusal *why)
     if (a->old_calls) a->tools = json_incref(list);
     a->one_call |= a->old_calls;
     json_decref(list);
-    return none || !strcmp(word, "auto") ||
+    return !strcmp(word, "none") || !strcmp(word, "auto") ||
            refuse(why, 400, "unsupported", "function_call", "function_call '%.40s': this server cannot force a call; "
                   "it takes 'auto' and 'none'", word);
 }

@@ -22,7 +22,7 @@ static const struct {
     { "hermes", REASON, "<think>a</think>b", "R:<think>aC:b" },
     { "hermes", REASON, "never ends \n", "R:never ends" },
     { "hermes", 0, "</think>\n\nx", "C:x" },
-    { "hermes", 0, "say <think> and </think> done", "C:say <think> and  done" },
+    { "hermes", 0, "say <think> and </think> done", "C:say <think> and </think> done" },
     { "none", 0, "a <tool_call>{\"name\": \"f\"}</tool_call>", "C:a <tool_call>{\"name\": \"f\"}</tool_call>" },
     { "mistral", 0, "[THINK]hm[/THINK]ok", "R:hmC:ok" },
     { "gemma", 0, "<|channel>thought\nhm\n<channel|>ok", "R:hmC:ok" },

@@ -7,6 +7,8 @@ from harness import APIS, Server, pieces
 from test_chat import HERMES, hermes
 
 SCRIPTS = {"say": {"pieces": pieces("Hello", " you", ".")}, "call": {"pieces": pieces(hermes("f", '{"n": 3}'))},
+           "talks": {"pieces": pieces(hermes("f", "{}"), "\n", "blah "), "endless": True},
+           "closer": {"pieces": pieces("Use `</thi", "nk>` to close.")}, "stray": {"pieces": pieces("</think>\n\n", "so")},
            "calls": {"pieces": pieces(hermes("f", "{}"), "\n" + hermes("g", "{}"))}}
 CHAT, RESP, MSG = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 SAY = {"messages": [{"role": "user", "content": "[[say]]"}]}
@@ -233,6 +235,40 @@ class Fields(unittest.TestCase):
             self.assertEqual(r["usage"]["output_tokens"], 4)
             self.server.post(path, dict(body, n="three"))
         self.assertEqual(len(self.server.post(CHAT, dict(SAY, n=3))["choices"]), 3)
+
+    # ---- what a breaker of servers tries
+    def test_one_call_ends_the_reply(self):
+        body = {"messages": [{"role": "user", "content": "[[talks]]"}], "parallel_tool_calls": False, "max_tokens": 300}
+        a = self.server.post(CHAT, dict(body, tools=[function("f")]))
+        self.assertEqual((a["choices"][0]["finish_reason"], a["choices"][0]["message"]["content"] or ""), ("tool_calls", ""))
+        self.assertLess(a["usage"]["completion_tokens"], 60)
+        a = self.server.post(MSG, {"messages": body["messages"], "max_tokens": 300, "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
+                                   "tools": [{"name": "f", "input_schema": {"type": "object"}}]})
+        self.assertEqual((a["stop_reason"], [b["type"] for b in a["content"]]), ("tool_use", ["tool_use"]))
+        old = dict(body, functions=[function("f")["function"]])
+        self.assertEqual(self.server.post(CHAT, old)["choices"][0]["finish_reason"], "function_call")
+        self.assertEqual(self.server.post(CHAT, dict(old, tool_choice="none", max_tokens=30))["choices"][0]["finish_reason"], "length")
+
+    def test_a_closer_in_the_text_is_text(self):
+        for api in ("chat", "messages", "responses"):
+            for stream in (False, True):
+                self.assertEqual(APIS[api](self.server, "[[closer]]", stream).text, "Use `</think>` to close.")
+                self.assertEqual(APIS[api](self.server, "[[stray]]", stream).text, "so")
+
+    def test_contents_of_other_shapes(self):
+        def content(c, role="user"):
+            return self.prompt({"messages": [{"role": "user", "content": "q"}, {"role": role, "content": c}]})
+        self.assertIn("AA", content({"type": "text", "text": "AA"}))
+        self.assertIn("5", content(5))
+        self.assertIn('{"k":"RES"}', content({"k": "RES"}, "tool"))
+        self.assertIn('{"k":"RES"}', content([{"k": "RES"}], "tool"))
+
+    def test_limits_that_are_none(self):
+        for body in (dict(SAY, max_tokens=-1), dict(SAY, max_completion_tokens=-1), dict(SAY, grammar="")):
+            self.assertEqual(self.server.post(CHAT, body)["choices"][0]["message"]["content"], "Hello you.")
+        self.server.post(CHAT, dict(SAY, max_tokens=-2), 400)
+        status, _, _ = self.server.call("POST", CHAT, b"\xef\xbb\xbf" + json.dumps(SAY).encode())
+        self.assertEqual(status, 200)
 
 
 if __name__ == "__main__":
