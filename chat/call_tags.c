@@ -1,9 +1,12 @@
 /* chat/call_tags.c - calls whose arguments stand between tags: Qwen3-Coder and 3.5 (<function=..>),
  * Laguna and Ling (<arg_key>), DeepSeek V4 (DSML). A closing tag inside a value is told from the real one
- * by what follows: only where the format may go on, or end, is it the end of the value.
+ * by what follows: where the format may go on, or end, it is the end of the value; elsewhere it is if the next
+ * call or the reply's end comes before a better one, and what is behind it waits for that.
  * Strings are passed on while they come; what the schema calls something else waits for its end. */
 #define _GNU_SOURCE             /* memmem */
 #include "chat/reply_private.h"
+
+#include "base/mem.h"
 
 enum { S_NAME_OPEN, S_NAME, S_BODY, S_KEY, S_VALUE_OPEN, S_VALUE_START, S_VALUE, S_CLOSE };
 
@@ -15,30 +18,50 @@ static int after_space(const struct reply *r, size_t at, const char *mark, bool 
     return mark_at(r, at, mark, end);
 }
 
-/* Whether the call's end stands at `at`: its closing tag, and then its wrapper's or the reply's end. */
+/* Whether at `at` the wrapper's end or a further call's opener stands. */
+static int other_call(const struct reply *r, size_t at, bool end)
+{
+    const struct tag_form *f = r->p.dialect->tags;
+    const char *marks[] = { f->close, *f->name_open ? f->name_open : NULL, r->p.dialect->open[0] };
+    int there = 0;
+    for (size_t i = 0; i < COUNT(marks) && there != 1; i++) {
+        int one = marks[i] ? mark_at(r, at, marks[i], end) : 0;
+        if (one) there = one;
+    }
+    return there;
+}
+
+/* Whether the call's end stands at `at`: its closing tag, and then its wrapper's end, a call or the reply's end. */
 static int call_ends(const struct reply *r, size_t at, bool end)
 {
     const struct tag_form *f = r->p.dialect->tags;
-    size_t after, next;
+    size_t after;
     int there = after_space(r, at, f->call_close, end, &after);
     if (there != 1 || !f->close || r->unwrapped) return there;
-    there = after_space(r, after, f->close, end, &next);
-    if (there == 0 && f->several) there = after_space(r, after, f->name_open, end, &next);
-    if (there != 0) return there;
     while (after < r->in.len && is_space(r->in.data[after])) after++;
-    return after == r->in.len ? end ? 1 : -1 : 0;
+    return after == r->in.len ? end ? 1 : -1 : other_call(r, after, end);
 }
 
-/* Whether a value may end with the closing tag that ends at `at`. */
+/* Whether a value ends with the closing tag that ends at `at`. Where not, it still may: see note_maybe. */
 static int value_ends(const struct reply *r, size_t at, bool end)
 {
-    size_t after;
     while (at < r->in.len && is_space(r->in.data[at])) at++;
     if (at == r->in.len) return end ? 1 : -1;
-    int key = after_space(r, at, r->p.dialect->tags->key_open, end, &after);
-    if (key == 1) return 1;
-    int close = call_ends(r, at, end);
-    return close == 1 ? 1 : key < 0 || close < 0 ? -1 : 0;
+    int key = mark_at(r, at, r->p.dialect->tags->key_open, end);
+    int close = call_ends(r, at, end), other = other_call(r, at, end);
+    if (key == 1 || close == 1 || other == 1) return 1;
+    return key < 0 || close < 0 || other < 0 ? -1 : 0;
+}
+
+/* The closing tag [at, after) is the value's text if a better one comes before the next call and the reply's
+ * end, else the value ended here. One before the call's closing tag is the better guess. */
+static void note_maybe(struct reply *r, size_t at, size_t after)
+{
+    size_t next;
+    bool closed = after_space(r, after, r->p.dialect->tags->call_close, true, &next) == 1;
+    if (r->maybe && (r->maybe_closed || !closed)) return;
+    r->maybe = at;
+    r->maybe_closed = closed;
 }
 
 enum { T_STRING = 1, T_INTEGER = 2, T_NUMBER = 4, T_BOOLEAN = 8, T_OBJECT = 16, T_ARRAY = 32, T_NULL = 64 };
@@ -170,29 +193,56 @@ static int value_is_left_open(const struct reply *r, size_t at, bool end)
     return close < 0 || key < 0 ? -1 : 0;
 }
 
+/* Whether a further call begins at `at`. */
+static int call_opens(const struct reply *r, size_t at, bool end)
+{
+    const char *name = r->p.dialect->tags->name_open, *open = r->p.dialect->open[0];
+    size_t after;
+    int there = mark_at(r, at, open, end);
+    if (there == 1) return after_space(r, at + strlen(open), name, end, &after);
+    int bare = *name ? mark_at(r, at, name, end) : 0;
+    return bare ? bare : there;
+}
+
+static enum verdict end_value_at(struct reply *r, size_t to, size_t next)
+{
+    end_value(r, to);
+    r->at = next;
+    return V_DONE;
+}
+
+/* Looks for the value's end from r->seen on. V_MORE: not yet. */
+static enum verdict find_value_end(struct reply *r, bool last)
+{
+    size_t n = strlen(r->p.dialect->tags->value_close);
+    for (; r->seen < r->in.len; r->seen++) {
+        if (r->in.data[r->seen] != '<') continue;
+        size_t after = r->seen + n;
+        int there = mark_at(r, r->seen, r->p.dialect->tags->value_close, last);
+        if (there < 0) break;
+        if (there) {
+            there = value_ends(r, after, last);
+            if (there < 0) break;
+            if (there) return end_value_at(r, r->seen, after);
+            note_maybe(r, r->seen, after);
+            continue;
+        }
+        int open = value_is_left_open(r, r->seen, last), call = r->maybe ? call_opens(r, r->seen, last) : 0;
+        if (call == 1 || (open == 1 && r->maybe_closed)) return end_value_at(r, r->maybe, r->maybe + n);
+        if (open == 1) return end_value_at(r, r->seen, r->seen);
+        if (open < 0 || call < 0) break;
+    }
+    return V_MORE;
+}
+
 static enum verdict read_value(struct reply *r, bool end)
 {
     const struct tag_form *f = r->p.dialect->tags;
     bool last = end && r->natural;      /* what a limit cut may have been the start of a mark */
-    for (; r->seen < r->in.len; r->seen++) {
-        if (r->in.data[r->seen] != '<') continue;
-        int there = mark_at(r, r->seen, f->value_close, last);
-        size_t after = r->seen + strlen(f->value_close);
-        if (there == 1) there = value_ends(r, after, last);
-        if (there == 1) {
-            end_value(r, r->seen);
-            r->at = after;
-            return V_DONE;
-        }
-        int open = there == 0 ? value_is_left_open(r, r->seen, last) : 0;
-        if (open == 1) {
-            end_value(r, r->seen);
-            r->at = r->seen;
-            return V_DONE;
-        }
-        if (there < 0 || open < 0) break;
-    }
-    size_t safe = r->seen;
+    if (find_value_end(r, last) == V_DONE) return V_DONE;
+    if (r->maybe && (last || (end && r->maybe_closed)))
+        return end_value_at(r, r->maybe, r->maybe + strlen(f->value_close));
+    size_t safe = r->maybe && !end ? r->maybe : r->seen;
     if (!last && f->newlines && safe > r->value && r->in.data[safe - 1] == '\n') safe--;
     if (last) {                         /* counts if the call was told already */
         end_value(r, r->in.len);
@@ -217,6 +267,8 @@ static void begin_value(struct reply *r)
     if (!r->given) r->given = json_object();
     if (json_object_set_new(r->given, buf_text(&r->key), json_true())) r->failed = true;
     r->value = r->seen = r->at;
+    r->maybe = 0;
+    r->maybe_closed = false;
     r->state = S_VALUE;
 }
 
@@ -273,7 +325,7 @@ static enum verdict read_name(struct reply *r, bool end)
     return V_DONE;
 }
 
-/* Between parameters: a further one, or the end of the call. */
+/* Between parameters: a further one, or the end of the call, if only by the wrapper's end or the next call. */
 static enum verdict read_body(struct reply *r, bool end)
 {
     const struct tag_form *f = r->p.dialect->tags;
@@ -287,8 +339,9 @@ static enum verdict read_body(struct reply *r, bool end)
     }
     int close = mark_at(r, r->at, f->call_close, end);
     if (r->at < r->in.len) {
-        if (close != 1) return key < 0 || close < 0 ? V_MORE : V_BROKEN;
-        r->at += strlen(f->call_close);
+        int other = close != 1 && r->params ? other_call(r, r->at, end) : 0;
+        if (close != 1 && other != 1) return key < 0 || close < 0 || other < 0 ? V_MORE : V_BROKEN;
+        if (close == 1) r->at += strlen(f->call_close);
     }
     buf_add_text(&r->args, r->params ? "}" : "{}");
     enum verdict v = call_finish(r);
@@ -298,14 +351,19 @@ static enum verdict read_body(struct reply *r, bool end)
     return V_DONE;
 }
 
-/* After a call: the wrapper's end, or a further call in it. */
+/* After a call: its closing tag once more, the wrapper's end, or a further call in it. */
 static enum verdict read_close(struct reply *r, bool end, bool *over)
 {
     const struct tag_form *f = r->p.dialect->tags;
     size_t after, next;
+    int again = after_space(r, r->at, f->call_close, end, &after);
+    if (again == 1) {
+        r->at = after;
+        return V_DONE;
+    }
     int close = after_space(r, r->at, f->close, end, &after);
     int more = f->several ? after_space(r, r->at, f->name_open, end, &next) : 0;
-    if (close < 0 || more < 0) {
+    if (close < 0 || more < 0 || again < 0) {
         bool only_space = true;
         for (size_t i = r->at; i < r->in.len; i++) only_space &= is_space(r->in.data[i]);
         if (!end || !only_space) return V_MORE;

@@ -60,6 +60,8 @@ struct reply {
     size_t told;                /* bytes of args that were told */
     size_t value;               /* where a value begins */
     size_t seen;                /* how far it was searched for its end */
+    size_t maybe;               /* a closing tag that may be the value's, or 0 */
+    bool maybe_closed;          /* the call's closing tag stands behind it */
     int depth, levels, params, step;
     bool in_string, escaped, is_string, typed, as_text, unwrapped, comma, list;
     char stack[DEPTH_MAX];

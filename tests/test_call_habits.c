@@ -209,4 +209,76 @@ TEST(calls_as_models_are_known_to_write_them)
 {
     for (size_t i = 0; i < COUNT(habits); i++) check_text(habits[i].dialect, habits[i].flags, habits[i].text, habits[i].want);
 }
+
+/* ---- end tags left out ----------------------------------------------------------------------------- */
+
+#define F(value) "<function=f>\n<parameter=s>\n" value "\n</parameter>\n"
+#define G "<function=g>\n<parameter=s>\ncd\n</parameter>\n</function>\n</tool_call>"
+#define PAIR(value) "<arg_key>s</arg_key>\n<arg_value>" value "</arg_value>\n"
+#define D "<｜DSML｜"
+#define INVOKE(name, value) D "invoke name=\"" name "\">\n" D "parameter name=\"s\" string=\"true\">" value "</｜DSML｜parameter>\n"
+#define ENDED "</｜DSML｜invoke>\n"
+#define ALL_ENDED "</｜DSML｜tool_calls>"
+#define BOTH "{f:{\"s\": \"ab\"}:whole}{g:{\"s\": \"cd\"}:whole}"
+
+TEST(calls_without_some_end_tag_are_two_calls)
+{
+    static const struct {
+        const char *dialect, *text;
+    } cases[] = {
+        { "xml", "<tool_call>\n" F("ab") "</function>\n<tool_call>\n" G },
+        { "xml", "<tool_call>\n" F("ab") "</function>\n" G },
+        { "xml", "<tool_call>\n" F("ab") G },
+        { "xml", "<tool_call>\n" F("ab") "<tool_call>\n" G },
+        { "xml", "<tool_call>\n" F("ab") "</function>\n</tool_call>\n" G },
+        { "xml", "<tool_call>\n" F("ab") "</tool_call>\n<tool_call>\n" G },
+        { "xml", "<tool_call>\n" F("ab") "</function></function>\n</tool_call>\n<tool_call>\n" G },
+        { "xml", "<tool_call>\n" F("ab") "</function></function>\n<tool_call>\n" G },
+        { "xml", "<tool_call>\n<function=f>\n<parameter=s>\nab\n</function>\n<tool_call>\n" G },
+        { "xml", F("ab") "</function>\n" G },
+        { "laguna", "<tool_call>f\n" PAIR("ab") "<tool_call>g\n" PAIR("cd") "</tool_call>" },
+        { "deepseek", D "tool_calls>\n" INVOKE("f", "ab") INVOKE("g", "cd") ENDED ALL_ENDED },
+        { "deepseek", D "tool_calls>\n" INVOKE("f", "ab") ENDED D "tool_calls>\n" INVOKE("g", "cd") ENDED ALL_ENDED },
+        { "deepseek", D "tool_calls>\n" INVOKE("f", "ab") D "tool_calls>\n" INVOKE("g", "cd") ENDED ALL_ENDED },
+        { "deepseek", D "tool_calls>\n" INVOKE("f", "ab") ALL_ENDED "\n" D "tool_calls>\n" INVOKE("g", "cd") ENDED ALL_ENDED },
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) check_text(cases[i].dialect, 0, cases[i].text, BOTH);
+    check_text("xml", 0, "<tool_call>\n" F("ab") "</function>\nNow g.\n<tool_call>\n" G,
+               "{f:{\"s\": \"ab\"}:whole}C:Now g.{g:{\"s\": \"cd\"}:whole}");
+}
+
+#define LONG_20 "abcdefghijklmnopqrs "
+#define LONG_200 LONG_20 LONG_20 LONG_20 LONG_20 LONG_20 LONG_20 LONG_20 LONG_20 LONG_20 LONG_20
+#define LONG LONG_200 LONG_200 LONG_200
+
+TEST(prose_after_a_call_without_its_end_tags_is_content)
+{
+    static const struct {
+        const char *dialect, *text, *content;
+    } cases[] = {
+        { "xml", "<tool_call>\n" F(LONG) "</function>\nNow I wait.", "Now I wait." },
+        { "xml", "<tool_call>\n" F(LONG) "</tool_call>\nDone", "Done" },
+        { "xml", "<tool_call>\n" F(LONG) "Done", "Done" },
+        { "xml", "<tool_call>\n" F(LONG) "</function></function>\n</tool_call>Done", "Done" },
+        { "xml", "<tool_call>\n" F(LONG) "</function>\n</tool_calls>\nDone", "</tool_calls>\nDone" },
+        { "xml", F(LONG) "</function>\nDone", "Done" },
+        { "laguna", "<tool_call>f\n" PAIR(LONG) "Now prose.", "Now prose." },
+        { "deepseek", D "tool_calls>\n" INVOKE("f", LONG) ENDED "Now I wait.", "Now I wait." },
+        { "deepseek", D "tool_calls>\n" INVOKE("f", LONG) ALL_ENDED "\nprose", "prose" },
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct told t = read_any_way(cases[i].dialect, 0, str_of(cases[i].text));
+        CHECK_EQ(t.n, 1);
+        CHECK_STR(buf_text(&t.args[0]), "{\"s\": \"" LONG "\"}");
+        CHECK_STR(buf_text(&t.content), cases[i].content);
+        told_drop(&t);
+    }
+    /* A short one, too, where its own end is there; without that it is text. Limits cut prose, not the call. */
+    check_text("xml", 0, "<tool_call>\n" F("ab") "</function>\nDone", "{f:{\"s\": \"ab\"}:whole}C:Done");
+    check_text("xml", CUT, "<tool_call>\n" F("ab") "</function>\nDo", "{f:{\"s\": \"ab\"}:whole}C:Do");
+    check_text("xml", CUT, "<tool_call>\n" F("ab") "Do", "{f:{\"s\": \"ab\\n</parameter>\\nDo:cut}");
+    check_text("laguna", 0, "<tool_call>f\n" PAIR("ab") "Done", "C:<tool_call>f\n" PAIR("ab") "Done");
+    check_text("xml", 0, "<tool_call>\n" F("a </parameter></function> b") "</function>\n</tool_call>",
+               "{f:{\"s\": \"a </parameter></function> b\"}:whole}");
+}
 #endif

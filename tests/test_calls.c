@@ -227,7 +227,7 @@ TEST(long_calls_stay_calls_when_they_go_wrong)
         struct buf whole = { 0 };
         mutilate(&whole, (struct str){ text.data, text.len }, test_random() % 2 ? from : 0);
         if (test_random() % 4 == 0) whole.len -= test_random() % (whole.len - from < 40 ? whole.len - from + 1 : 40);
-        while (whole.len < text.len && whole.len && (whole.data[whole.len - 1] & 0x80)) whole.len--;
+        while (whole.len && (whole.data[whole.len - 1] & 0x80)) whole.len--;
         check_sane(f->dialect, test_random() & 1 ? CUT : 0, (struct str){ whole.data, whole.len });
         buf_drop(&whole);
     }
