@@ -234,6 +234,25 @@ TEST(long_calls_stay_calls_when_they_go_wrong)
     buf_drop(&text);
 }
 
+TEST(calls_with_an_end_tag_left_out_hold_no_markup)
+{
+    struct buf text = { 0 };
+    for (size_t i = 0; i < COUNT(forms); i++) {
+        const struct form *f = &forms[i];
+        bool tags = strstr(f->one, "<parameter=") || strstr(f->one, "<arg_key>") || strstr(f->one, "invoke");
+        for (const char *tag = tags ? strstr(f->two, "</") : NULL; tag; tag = strstr(tag + 2, "</")) {
+            /* Where newlines are not the form's, only a value's own end tag tells its end. */
+            if (!strncmp(tag, "</arg_key", 9) || !strncmp(tag, "</arg_value", 11) || !strncmp(tag, "</｜DSML｜parameter", 19)) continue;
+            print(&text, "%.*s%s\nDone", (int)(tag - f->two), f->two, strchr(tag, '>') + 1);
+            struct told t = read_any_way(f->dialect, 0, (struct str){ text.data, text.len });
+            for (int k = 0; k < t.n; k++)
+                CHECK(!strchr(buf_text(&t.args[k]), '<'), "%s: %s\n  gives %s", f->dialect, buf_text(&text), buf_text(&t.all.text));
+            told_drop(&t);
+        }
+    }
+    buf_drop(&text);
+}
+
 /* ---- what is written between the marks ------------------------------------------------------------- */
 
 /* Numbers that no machine type holds, put in for numbers that the random calls have. */
