@@ -44,7 +44,8 @@ static bool names_loopback(const char *host)
     static const char *const names[] = { "localhost", "127.0.0.1", "[::1]" };
     for (size_t i = 0; host && i < sizeof names / sizeof *names; i++) {
         size_t n = strlen(names[i]);
-        if (!strncasecmp(host, names[i], n) && (!host[n] || host[n] == ':')) return true;
+        if (strncasecmp(host, names[i], n)) continue;
+        if (!host[n] || (host[n] == ':' && strspn(host + n + 1, "0123456789") == strlen(host + n + 1))) return true;
     }
     return false;
 }
@@ -52,7 +53,10 @@ static bool names_loopback(const char *host)
 /* The client itself is local: no page of another site asks through a browser here, no proxy for others. */
 static bool speaks_for_itself(struct MHD_Connection *m)
 {
-    static const char *const others[] = { "Origin", "Forwarded", "X-Forwarded-For", "X-Real-IP", "Via" };
+    static const char *const others[] = { "Origin", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host",
+                                         "X-Real-IP", "CF-Connecting-IP", "Via" };
+    const char *site = head(m, "Sec-Fetch-Site");       /* the status page reads what it shows from where it came */
+    if (site && strcmp(site, "same-origin") && strcmp(site, "none")) return false;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (head(m, others[i])) return false;
     return is_local(m) && names_loopback(head(m, "Host"));

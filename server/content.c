@@ -63,7 +63,7 @@ static bool is_readable(struct str s)
     return s.len > 0;
 }
 
-/* The text of a file: base64, maybe as a data URL. */
+/* The text of a file: base64, or a data URL. */
 static bool add_file(const json_t *data, struct buf *out)
 {
     struct str s = { json_string_value(data), json_string_length(data) };

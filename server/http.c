@@ -210,6 +210,7 @@ static enum MHD_Result check_head(struct connection *c, const char *path, const 
         return send_reply(c);
     }
     status = auth_check(&h->params, c->mhd, x->path, &x->trusted);
+    if (*path != '/' && !h->params.n_keys) x->trusted = false;      /* a whole URL is what proxies are asked for */
     if (status) return refuse(c, status, "an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY");
     const char *length = MHD_lookup_connection_value(c->mhd, MHD_HEADER_KIND, "Content-Length");
     unsigned long long bytes = length ? strtoull(length, NULL, 10) : 0;

@@ -108,7 +108,10 @@ static bool allow_only(struct ask *a, const json_t *choice, struct refusal *why)
     if (!json_is_array(allowed))
         return refuse(why, 400, NULL, "tool_choice", "tool_choice: allowed_tools needs the list 'tools'");
     for (size_t i = 0; i < json_array_size(allowed); i++) {
-        const char *name = name_of(json_array_get(allowed, i));
+        const json_t *one = json_array_get(allowed, i);
+        const char *name = name_of(one), *type = field_text(one, "type");
+        if (!name && (!type || !strcmp(type, "function")))
+            return refuse(why, 400, NULL, "tool_choice", "tool_choice: allowed_tools[%zu] has no name", i);
         if (name && !has_name(a->tools, name))
             return refuse(why, 400, NULL, "tool_choice", "tool_choice: '%.100s' is allowed but not in tools", name);
     }
@@ -143,7 +146,8 @@ bool take_functions(struct ask *a, struct refusal *why)
     size_t i;
     json_t *f, *list = json_array();
     const json_t *choice = json_object_get(a->body, "function_call");
-    const char *word = tree_is_text(choice) ? json_string_value(choice) : json_is_object(choice) ? "(a name)" : "auto";
+    const char *word = tree_is_text(choice) ? json_string_value(choice) : json_is_object(choice) ? "(a name)"
+                     : choice && !json_is_null(choice) ? "(not a string)" : "auto";
     const json_t *tools = json_object_get(a->body, "tool_choice");
     bool none = !strcmp(word, "none") || (tree_is_text(tools) && !strcmp(json_string_value(tools), "none"));
     json_array_foreach(json_object_get(a->body, "functions"), i, f) {

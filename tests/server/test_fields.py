@@ -160,7 +160,8 @@ class Fields(unittest.TestCase):
             "type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]}})
         self.assertEqual((r["output"][0]["name"], len(r["tools"]), r["tool_choice"]["type"]), ("f", 2, "allowed_tools"))
         for bad, says in (({"mode": "required", "tools": [function("f")]}, "cannot force"), ({"mode": "auto"}, "list 'tools'"),
-                          ({"mode": "auto", "tools": [function("nope")]}, "'nope' is allowed but not in tools")):
+                          ({"mode": "auto", "tools": [function("nope")]}, "'nope' is allowed but not in tools"),
+                          ({"mode": "auto", "tools": ["f"]}, "has no name"), ({"mode": "auto", "tools": [{"type": "function"}]}, "has no name")):
             self.refused(CHAT, dict(SAY, tools=tools, tool_choice={"type": "allowed_tools", "allowed_tools": bad}), says)
 
     def test_choices_that_nobody_knows_are_refused(self):
@@ -247,6 +248,7 @@ class Fields(unittest.TestCase):
         self.assertEqual((a["stop_reason"], [b["type"] for b in a["content"]]), ("tool_use", ["tool_use"]))
         old = dict(body, functions=[function("f")["function"]])
         self.assertEqual(self.server.post(CHAT, old)["choices"][0]["finish_reason"], "function_call")
+        self.server.post(CHAT, dict(old, function_call=5), 400)
         self.assertEqual(self.server.post(CHAT, dict(old, tool_choice="none", max_tokens=30))["choices"][0]["finish_reason"], "length")
 
     def test_a_closer_in_the_text_is_text(self):

@@ -204,7 +204,8 @@ class Status(unittest.TestCase):
         self.wait_for(lambda: self.status()["current"]["completion_tokens"] > 0)
         self.assertIn(secret, self.status()["current"]["prompt_excerpt"])
         others = [{"Origin": "http://elsewhere.example"}, {"Host": "elsewhere.example"}, {"X-Forwarded-For": "192.0.2.7"},
-                  {"Forwarded": "for=192.0.2.7"}, {"Via": "1.1 somewhere"}, {"Host": "127.0.0.1.elsewhere.example"}]
+                  {"Forwarded": "for=192.0.2.7"}, {"Via": "1.1 somewhere"}, {"Host": "127.0.0.1.elsewhere.example"},
+                  {"Host": "localhost:elsewhere"}, {"Sec-Fetch-Site": "cross-site"}, {"X-Forwarded-Host": "elsewhere.example"}]
         for headers in others:
             with self.subTest(headers=headers):
                 self.assert_hidden(self.status(headers))
@@ -213,6 +214,9 @@ class Status(unittest.TestCase):
                 self.assertEqual(events.of("token"), [])
                 self.assert_hidden(events.of("status")[-1])
                 events.leave()
+        text = self.server.call("GET", "http://elsewhere.example/status/json", headers={"Host": "localhost"})[2]
+        self.assert_hidden(json.loads(text))
+        self.assertIn(secret, self.status({"Sec-Fetch-Site": "same-origin"})["current"]["prompt_excerpt"])
         self.end(pair)
 
     def assert_hidden(self, s):
