@@ -50,7 +50,7 @@ static void look_at(struct http *h, struct connection *c, uint64_t now)
     if (c->state == REPLYING && c->exchange.source && !c->exchange.later &&
         connection_silent_ms(c, now) >= p->keep_alive_ms)
         http_wake(c);
-    if (c->interim && c->state != REPLYING && atomic_load(&c->half_closed) && !ask_client(c)) has_left(c);
+    if (atomic_load(&c->half_closed) && c->interim && c->state != REPLYING && !ask_client(c)) has_left(c);
 }
 
 static void on_hangup(struct http *h, struct connection *gone, uint32_t events)
