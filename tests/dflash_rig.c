@@ -6,44 +6,17 @@
 
 const char target_file[] = "dflash/target.gguf";
 
-bool dflash_rig_open(struct dflash_rig *g, const char *path, bool second, int n_slots)
-{
-    struct device *d = NULL;
-    luce_error err = { 0 };
-    CHECK_OK(device_open(&d, "cpu", &(struct device_params){ .n_threads = 2 }, &err), err);
-    return d && dflash_rig_open_on(g, d, path, second, n_slots);
-}
-
-bool dflash_rig_open_on(struct dflash_rig *g, struct device *device, const char *path, bool second, int n_slots)
+bool dflash_rig_open(struct drafter_rig *g, struct device *device, const char *path, bool second, int n_slots)
 {
     luce_error err = { 0 };
-    struct model *m = NULL;
-    struct load_params p = { .n_slots = n_slots, .context = 256 };
-    *g = (struct dflash_rig){ .device = device, .drafter = drafter_find(second ? "dflash2" : "dflash") };
-    struct drafter_env env = { .path = path };
-    luce_status st = gguf_open(&g->file, fixture(target_file), &err);
-    if (!st) st = gguf_open(&g->answers, fixture("dflash/answers.gguf"), &err);
-    if (!st) st = model_open(&m, g->file, &err);
-    p.device = g->device;
-    env.model = m;
-    if (!st) st = g->drafter->prepare(&env, &p.record, &err);
-    if (!st) st = runner_open(&g->target, m, &p, &err);
-    env.target = g->target;
-    if (!st) st = g->drafter->open(&g->state, &env, &err);
-    CHECK_OK(st, err);
-    return !st;
+    struct drafter_rig_params p = { .drafter = second ? "dflash2" : "dflash", .target = target_file, .path = path,
+                                    .device = device, .n_slots = n_slots, .context = 256 };
+    if (!drafter_rig_open(g, &p)) return false;
+    CHECK_OK(gguf_open(&g->answers, fixture("dflash/answers.gguf"), &err), err);
+    return g->answers != NULL;
 }
 
-void dflash_rig_close(struct dflash_rig *g)
-{
-    if (g->drafter) g->drafter->close(g->state);
-    runner_close(g->target);
-    device_close(g->device);
-    gguf_close(g->answers);
-    gguf_close(g->file);
-}
-
-const struct gguf_tensor *dflash_answer(const struct dflash_rig *g, const char *kind, int text, const char *what)
+const struct gguf_tensor *dflash_answer(const struct drafter_rig *g, const char *kind, int text, const char *what)
 {
     char name[40];
     snprintf(name, sizeof name, "%s%s%d.%s", kind, *kind ? "." : "", text, what);
@@ -52,23 +25,8 @@ const struct gguf_tensor *dflash_answer(const struct dflash_rig *g, const char *
     return t;
 }
 
-/* Feeds tokens at the end of the sequence, in steps of `width`, and shows the drafter their rows. */
-void dflash_feed(struct dflash_rig *g, struct seq *s, const int32_t *ids, int to, int width, enum step_class class)
-{
-    luce_error err = { 0 };
-    for (int at = seq_length(s); at < to; at = seq_length(s)) {
-        int n = to - at < width ? to - at : width;
-        runner_begin(g->target, class);
-        CHECK_OK(runner_add(g->target, s, ids + at, NULL, n, WANT_NONE, NULL, &err), err);
-        CHECK_OK(runner_run(g->target, &err), err);
-        if (class == STEP_NARROW) seq_accept(s, NULL, n);
-        struct observed o = { .slot = seq_slot(s), .ids = ids, .at = at, .first_row = 0, .n = n };
-        CHECK_OK(g->drafter->observe(g->state, &o, &err), err);
-    }
-}
-
 /* The guess at a text of n tokens. */
-struct tree dflash_guess(struct dflash_rig *g, int slot, const int32_t *ids, int n, int most)
+struct tree dflash_guess(struct drafter_rig *g, int slot, const int32_t *ids, int n, int most)
 {
     luce_error err = { 0 };
     struct draft d = { .slot = slot, .ids = ids, .n_ids = n, .most = most, .depth = BLOCK - 1, .block = BLOCK };

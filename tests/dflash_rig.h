@@ -3,33 +3,19 @@
 #ifndef LUCE_TESTS_DFLASH_RIG_H
 #define LUCE_TESTS_DFLASH_RIG_H
 
+#include "drafter_rig.h"
 #include "gguf/writer.h"
 #include "model/dflash.h"
-#include "spec/drafter.h"
-#include "test.h"
 
 enum { VOCAB = 96, BLOCK = 8, TEXT_MOST = 200 };    /* of the fixtures */
 
 extern const char target_file[];
 
-/* A target with a drafter beside it. */
-struct dflash_rig {
-    struct gguf *file, *answers;
-    struct device *device;
-    struct runner *target;
-    const struct drafter *drafter;
-    struct drafter_state *state;
-};
-
-bool dflash_rig_open(struct dflash_rig *g, const char *path, bool second, int n_slots);
-/* The same on this device, which the rig closes. */
-bool dflash_rig_open_on(struct dflash_rig *g, struct device *device, const char *path, bool second, int n_slots);
-void dflash_rig_close(struct dflash_rig *g);
-const struct gguf_tensor *dflash_answer(const struct dflash_rig *g, const char *kind, int text, const char *what);
-/* Feeds tokens at the end of the sequence, in steps of `width`, and shows the drafter their rows. */
-void dflash_feed(struct dflash_rig *g, struct seq *s, const int32_t *ids, int to, int width, enum step_class class);
+/* On this device, which the rig closes; NULL: the CPU. */
+bool dflash_rig_open(struct drafter_rig *g, struct device *device, const char *path, bool second, int n_slots);
+const struct gguf_tensor *dflash_answer(const struct drafter_rig *g, const char *kind, int text, const char *what);
 /* The guess at a text of n tokens. */
-struct tree dflash_guess(struct dflash_rig *g, int slot, const int32_t *ids, int n, int most);
+struct tree dflash_guess(struct drafter_rig *g, int slot, const int32_t *ids, int n, int most);
 bool dflash_same_tree(const struct tree *a, const struct tree *b);
 
 struct dflash_change {

@@ -152,4 +152,41 @@ static inline void check_text(const char *dialect, int flags, const char *text, 
     told_drop(&t);
 }
 
+/* What random values are made of: texts of a few words, whole numbers from `first` on. */
+struct value_parts {
+    const char *const *words;
+    size_t n_words;
+    const char *const *keys;
+    size_t n_keys;
+    json_int_t first;
+    uint64_t n_numbers;
+};
+
+/* A value of any kind, lists and objects up to `depth` within each other; json_decref. */
+static inline json_t *random_json(const struct value_parts *p, int depth)
+{
+    switch (test_random() % (depth > 0 ? 9 : 6)) {
+    case 0: return json_integer(p->first + (json_int_t)(test_random() % p->n_numbers));
+    case 1: return json_real((double)(test_random() % 1000) / 8 + 0.5);
+    case 2: return json_boolean(test_random() & 1);
+    case 3: return json_null();
+    case 4:
+    case 5: {
+        struct buf b = { 0 };
+        for (uint64_t n = test_random() % 6; n > 0; n--) buf_add_text(&b, p->words[test_random() % p->n_words]);
+        json_t *v = json_string(buf_text(&b));
+        buf_drop(&b);
+        return v;
+    }
+    default: {
+        bool list = test_random() & 1;
+        json_t *v = list ? json_array() : json_object();
+        for (uint64_t n = test_random() % 4; n > 0; n--)
+            if (list) json_array_append_new(v, random_json(p, depth - 1));
+            else json_object_set_new(v, p->keys[test_random() % p->n_keys], random_json(p, depth - 1));
+        return v;
+    }
+    }
+}
+
 #endif

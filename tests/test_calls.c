@@ -277,28 +277,8 @@ static json_t *random_value(int depth)
     static const char *const words[] = { "", "a", "\"", "\\", "\n", " ", "é", "日本", "🙂", "{", "}", "<", "&amp;", "&lt;", "null", "\\n", "\t", "'", "\x7f",
                                          "</p>", "[ARGS]", ", \"b\": 1", "\x01", "\r\n", "True", "\\u00e9", "//", "</parameter>", "</arg_value>" };
     static const char *const keys[] = { "a", "key", "é", "ключ", "k_1", "k-2" };
-    switch (test_random() % (depth > 0 ? 9 : 6)) {
-    case 0: return json_integer(770001 + (json_int_t)(test_random() % 4));
-    case 1: return json_real((double)(test_random() % 1000) / 8 + 0.5);
-    case 2: return json_boolean(test_random() & 1);
-    case 3: return json_null();
-    case 4:
-    case 5: {
-        struct buf b = { 0 };
-        for (uint64_t n = test_random() % 6; n > 0; n--) buf_add_text(&b, words[test_random() % COUNT(words)]);
-        json_t *v = json_string(buf_text(&b));
-        buf_drop(&b);
-        return v;
-    }
-    default: {
-        bool list = test_random() & 1;
-        json_t *v = list ? json_array() : json_object();
-        for (uint64_t n = test_random() % 4; n > 0; n--)
-            if (list) json_array_append_new(v, random_value(depth - 1));
-            else json_object_set_new(v, keys[test_random() % COUNT(keys)], random_value(depth - 1));
-        return v;
-    }
-    }
+    static const struct value_parts parts = { words, COUNT(words), keys, COUNT(keys), 770001, 4 };
+    return random_json(&parts, depth);
 }
 
 static json_t *value_of_type(const char *key, int depth)

@@ -285,18 +285,18 @@ TEST(gpu_guesses_wait_once_for_each_pass)
     enum { NODES = COUNT(parent), KEPT = 3 };
     for (int second = 0; second < 2; second++) {
         struct device *d = open_gpu();
-        struct dflash_rig g;
+        struct drafter_rig g;
         struct seq *s;
         luce_error err = { 0 };
         char file[512];
         int32_t ids[TEXT_MOST], tokens[NODES];
         if (!d) SKIP("no GPU");
         snprintf(file, sizeof file, "%s", fixture(second ? "dflash/v2_llama.gguf" : "dflash/v1_llama.gguf"));
-        if (!dflash_rig_open_on(&g, d, file, second, 1)) return;
+        if (!dflash_rig_open(&g, d, file, second, 1)) return;
         for (int i = 0; i < TEXT_MOST; i++) ids[i] = (int32_t)(test_random() % (VOCAB - 1));
         dflash_guess(&g, 0, (const int32_t[]){ 0, 0 }, 2, BLOCK - 1);      /* as it is timed when it is opened */
         CHECK_OK(seq_open(&s, runner_cache(g.target), &err), err);
-        dflash_feed(&g, s, ids, 39, 64, STEP_WIDE);
+        drafter_rig_feed(&g, s, ids, 39, 64, STEP_WIDE);
         dflash_guess(&g, seq_slot(s), ids, 40, BLOCK - 1);
         for (int step = 0; step < 3; step++) {
             uint64_t before = d->n_waits;
@@ -315,6 +315,6 @@ TEST(gpu_guesses_wait_once_for_each_pass)
             CHECK_EQ(d->n_waits - before, 4 + second);
         }
         seq_close(s);
-        dflash_rig_close(&g);
+        drafter_rig_close(&g);
     }
 }

@@ -12,16 +12,16 @@ static const struct { const char *file, *kind; bool second; } files[] = {
     { "dflash/v2_llama.gguf", "v2", true },  { "dflash/v2_lucebox.gguf", "v2", true },  { "dflash/v2", "v2", true },
 };
 
-static bool rig_open(struct dflash_rig *g, int i, int n_slots)
+static bool rig_open(struct drafter_rig *g, int i, int n_slots)
 {
     char path[512];
     snprintf(path, sizeof path, "%s", fixture(files[i].file));
-    return dflash_rig_open(g, path, files[i].second, n_slots);
+    return dflash_rig_open(g, NULL, path, files[i].second, n_slots);
 }
 
 /* The logits of a block with these features, by the network's own steps; returns what they are softly capped at, by
  * the head (before they are scaled), 0: nothing. */
-static double block_logits(struct dflash_rig *g, int i, const int32_t *ids, int n, const float *features, float *out)
+static double block_logits(struct drafter_rig *g, int i, const int32_t *ids, int n, const float *features, float *out)
 {
     static const int32_t zeros[TEXT_MOST];
     luce_error err = { 0 };
@@ -60,7 +60,7 @@ TEST(dflash_gives_the_logits_of_an_independent_forward_pass)
 {
     float first_form[2][2][(BLOCK - 1) * VOCAB];
     for (size_t i = 0; i < COUNT(files); i++) {
-        struct dflash_rig g;
+        struct drafter_rig g;
         if (!rig_open(&g, (int)i, 1)) return;
         for (int text = 0; text < 2; text++) {
             float got[(BLOCK - 1) * VOCAB];
@@ -82,7 +82,7 @@ TEST(dflash_gives_the_logits_of_an_independent_forward_pass)
             if (i % 3 == 0) memcpy(form, got, sizeof got);
             CHECK(!memcmp(form, got, sizeof got), "%s, text %d: other bits than from the first form", files[i].file, text);
         }
-        dflash_rig_close(&g);
+        drafter_rig_close(&g);
     }
 }
 
@@ -91,7 +91,7 @@ TEST(dflash_gives_the_logits_of_an_independent_forward_pass)
 TEST(dflash_features_are_the_outputs_of_the_tapped_layers)
 {
     enum { EMBD = 32, TAPS = 2 };
-    struct dflash_rig g;
+    struct drafter_rig g;
     luce_error err = { 0 };
     if (!rig_open(&g, 0, 1)) return;
     for (int text = 0; text < 2; text++) {
@@ -111,7 +111,7 @@ TEST(dflash_features_are_the_outputs_of_the_tapped_layers)
             }
         seq_close(s);
     }
-    dflash_rig_close(&g);
+    drafter_rig_close(&g);
 }
 
 TEST(dflash_guesses_as_the_independent_pass_however_the_text_was_fed)
@@ -119,7 +119,7 @@ TEST(dflash_guesses_as_the_independent_pass_however_the_text_was_fed)
     static const struct { int width; enum step_class class; } ways[] = { { 256, STEP_WIDE }, { 1, STEP_NARROW },
                                                                          { 7, STEP_WIDE }, { 13, STEP_NARROW } };
     for (size_t i = 0; i < COUNT(files); i++) {
-        struct dflash_rig g;
+        struct drafter_rig g;
         luce_error err = { 0 };
         if (!rig_open(&g, (int)i, 1)) return;
         for (int text = 0; text < 2; text++) {
@@ -132,7 +132,7 @@ TEST(dflash_guesses_as_the_independent_pass_however_the_text_was_fed)
             for (size_t w = 0; w < COUNT(ways); w++) {
                 struct seq *s;
                 CHECK_OK(seq_open(&s, runner_cache(g.target), &err), err);
-                dflash_feed(&g, s, ids, n - 1, ways[w].width, ways[w].class);
+                drafter_rig_feed(&g, s, ids, n - 1, ways[w].width, ways[w].class);
                 struct tree t = dflash_guess(&g, seq_slot(s), ids, n, BLOCK - 1);
                 CHECK_EQ(t.n, BLOCK);
                 for (int k = 0; k < (int)chain->dim[0] && want[k] >= 0; k++)
@@ -143,7 +143,7 @@ TEST(dflash_guesses_as_the_independent_pass_however_the_text_was_fed)
                 seq_close(s);
             }
         }
-        dflash_rig_close(&g);
+        drafter_rig_close(&g);
     }
 }
 
@@ -158,18 +158,18 @@ TEST(dflash_keeps_its_features_in_step_with_the_cache)
 {
     int32_t ids[TEXT_MOST];
     luce_error err = { 0 };
-    struct dflash_rig g;
+    struct drafter_rig g;
     if (!rig_open(&g, 0, 3)) return;
     struct seq *a, *b, *c;
     random_ids(ids, TEXT_MOST);
     CHECK_OK(seq_open(&a, runner_cache(g.target), &err), err);
     CHECK_OK(seq_open(&b, runner_cache(g.target), &err), err);
     CHECK_OK(seq_open(&c, runner_cache(g.target), &err), err);
-    dflash_feed(&g, a, ids, 150, 40, STEP_WIDE);
+    drafter_rig_feed(&g, a, ids, 150, 40, STEP_WIDE);
     struct tree want = dflash_guess(&g, seq_slot(a), ids, 151, 20);
 
     CHECK_EQ(seq_claim(b, ids, 150), 128);
-    dflash_feed(&g, b, ids, 150, 9, STEP_NARROW);
+    drafter_rig_feed(&g, b, ids, 150, 9, STEP_NARROW);
     struct tree got = dflash_guess(&g, seq_slot(b), ids, 151, 20);
     CHECK(dflash_same_tree(&want, &got), "a shared prefix");
 
@@ -177,24 +177,24 @@ TEST(dflash_keeps_its_features_in_step_with_the_cache)
     memcpy(other, ids, sizeof ids);
     random_ids(other + 100, 50);
     seq_truncate(a, 100);
-    dflash_feed(&g, a, other, 150, 64, STEP_WIDE);
+    drafter_rig_feed(&g, a, other, 150, 64, STEP_WIDE);
     got = dflash_guess(&g, seq_slot(a), other, 151, 20);
     CHECK(!dflash_same_tree(&want, &got), "features of another text");
     seq_truncate(a, 100);
-    dflash_feed(&g, a, ids, 150, 3, STEP_NARROW);
+    drafter_rig_feed(&g, a, ids, 150, 3, STEP_NARROW);
     got = dflash_guess(&g, seq_slot(a), ids, 151, 20);
     CHECK(dflash_same_tree(&want, &got), "a text that was rewound");
 
     /* Rows that nobody showed: the guess is another one, and nothing else happens. */
     CHECK_OK(runner_prefill(g.target, c, other, 120, NULL, NULL, &err), err);
     other[0] = (other[0] + 1) % VOCAB;
-    dflash_feed(&g, c, other, 150, 30, STEP_WIDE);
+    drafter_rig_feed(&g, c, other, 150, 30, STEP_WIDE);
     got = dflash_guess(&g, seq_slot(c), other, 151, 20);
     CHECK_EQ(got.n, 21);
     seq_close(a);
     seq_close(b);
     seq_close(c);
-    dflash_rig_close(&g);
+    drafter_rig_close(&g);
 }
 
 TEST(dflash_trees_begin_with_the_greedy_chain)
@@ -202,12 +202,12 @@ TEST(dflash_trees_begin_with_the_greedy_chain)
     int32_t ids[40];
     luce_error err = { 0 };
     for (int i = 0; i < 6; i += 3) {
-        struct dflash_rig g;
+        struct drafter_rig g;
         struct seq *s;
         if (!rig_open(&g, i, 1)) return;
         random_ids(ids, 40);
         CHECK_OK(seq_open(&s, runner_cache(g.target), &err), err);
-        dflash_feed(&g, s, ids, 39, 64, STEP_WIDE);
+        drafter_rig_feed(&g, s, ids, 39, 64, STEP_WIDE);
         struct tree chain = dflash_guess(&g, seq_slot(s), ids, 40, BLOCK - 1);
         for (int most = 1; most < 40; most++) {
             struct tree t = dflash_guess(&g, seq_slot(s), ids, 40, most);
@@ -218,7 +218,7 @@ TEST(dflash_trees_begin_with_the_greedy_chain)
                 CHECK(t.likely[k] > 0 && t.likely[k] <= t.likely[t.parent[k]] && t.depth[k] < BLOCK);
         }
         seq_close(s);
-        dflash_rig_close(&g);
+        drafter_rig_close(&g);
     }
 }
 

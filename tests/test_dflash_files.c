@@ -92,17 +92,17 @@ TEST(dflash_says_the_tokens_of_its_own_vocabulary)
     const struct dflash_change ways[] = { { .said = said, .n_said = VOCAB }, { .said = narrow, .n_said = 40, .narrow = true },
                                    { .said = said, .n_said = 1 } };
     for (size_t w = 0; w < COUNT(ways); w++) {
-        struct dflash_rig g;
+        struct drafter_rig g;
         struct seq *s;
         luce_error err = { 0 };
-        if (!dflash_rig_open(&g, dflash_changed("dflash/v1_llama.gguf", &ways[w]), false, 1)) return;
+        if (!dflash_rig_open(&g, NULL, dflash_changed("dflash/v1_llama.gguf", &ways[w]), false, 1)) return;
         for (int text = 0; text < 2; text++) {
             const struct gguf_tensor *tokens = dflash_answer(&g, "", text, "tokens"), *want = dflash_answer(&g, "v1", text, "logits");
             const int32_t *ids = (const int32_t *)(const void *)tokens->data;
             const float *x = (const float *)(const void *)want->data;
             int n = (int)tokens->dim[0];
             CHECK_OK(seq_open(&s, runner_cache(g.target), &err), err);
-            dflash_feed(&g, s, ids, n - 1, 64, STEP_WIDE);
+            drafter_rig_feed(&g, s, ids, n - 1, 64, STEP_WIDE);
             struct tree t = dflash_guess(&g, seq_slot(s), ids, n, BLOCK - 1);
             CHECK_EQ(t.n, BLOCK);
             for (int k = 0; k + 1 < BLOCK; k++) {
@@ -117,27 +117,27 @@ TEST(dflash_says_the_tokens_of_its_own_vocabulary)
             }
             seq_close(s);
         }
-        dflash_rig_close(&g);
+        drafter_rig_close(&g);
     }
 }
 
 /* The trees of a DFlash2 with this change, after both texts of the fixtures. */
 static bool second_trees(const struct dflash_change *c, struct tree tree[2])
 {
-    struct dflash_rig g;
+    struct drafter_rig g;
     luce_error err = { 0 };
-    if (!dflash_rig_open(&g, dflash_changed("dflash/v2_llama.gguf", c), true, 1)) return false;
+    if (!dflash_rig_open(&g, NULL, dflash_changed("dflash/v2_llama.gguf", c), true, 1)) return false;
     for (int text = 0; text < 2; text++) {
         struct seq *s;
         const struct gguf_tensor *tokens = dflash_answer(&g, "", text, "tokens");
         const int32_t *ids = (const int32_t *)(const void *)tokens->data;
         int n = (int)tokens->dim[0];
         CHECK_OK(seq_open(&s, runner_cache(g.target), &err), err);
-        dflash_feed(&g, s, ids, n - 1, 64, STEP_WIDE);
+        drafter_rig_feed(&g, s, ids, n - 1, 64, STEP_WIDE);
         tree[text] = dflash_guess(&g, seq_slot(s), ids, n, BLOCK - 1);
         seq_close(s);
     }
-    dflash_rig_close(&g);
+    drafter_rig_close(&g);
     return true;
 }
 

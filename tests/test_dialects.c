@@ -162,31 +162,9 @@ static json_t *random_value(int depth)
 {
     static const char *const words[] = { "", "a", "</parameter>", "\"", "\\", "\n", " ", "é", "日本", "🙂", "</function>", "{", "}", "<", "null",
                                          "3", "</arg_value>", "&", "\t", "x\ny", "[ARGS]", "'", ", \"b\": 1" };
-    switch (test_random() % (depth ? 7 : 6)) {
-    case 0: return json_integer((json_int_t)(test_random() % 2000) - 1000);
-    case 1: return json_real((double)(test_random() % 1000) / 8 + 0.5);
-    case 2: return json_boolean(test_random() & 1);
-    case 3: return json_null();
-    case 4:
-    case 5: {
-        struct buf b = { 0 };
-        for (uint64_t n = test_random() % 5; n > 0; n--) buf_add_text(&b, words[test_random() % COUNT(words)]);
-        json_t *v = json_string(buf_text(&b));
-        buf_drop(&b);
-        return v;
-    }
-    default: {
-        bool list = test_random() & 1;
-        json_t *v = list ? json_array() : json_object();
-        for (uint64_t n = test_random() % 4; n > 0; n--) {
-            char key[8];
-            snprintf(key, sizeof key, "k%d", (int)(test_random() % 9));
-            if (list) json_array_append_new(v, random_value(depth - 1));
-            else json_object_set_new(v, key, random_value(depth - 1));
-        }
-        return v;
-    }
-    }
+    static const char *const keys[] = { "k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8" };
+    static const struct value_parts parts = { words, COUNT(words), keys, COUNT(keys), -1000, 2000 };
+    return random_json(&parts, depth);
 }
 
 /* Arguments for f of the tools above, each of its declared type. */

@@ -2,51 +2,20 @@
  * forward pass (scripts/make-oracle-fixtures.py), however the text was fed; files without one are refused. */
 #include <math.h>
 
+#include "drafter_rig.h"
 #include "gguf/writer.h"
 #include "model/mtp.h"
-#include "spec/drafter.h"
-#include "test.h"
 
 enum { GUESSES = 4, TEXTS = 3 };
 static const char file[] = "oracle/qwen35_mtp.gguf";
 
-struct rig {
-    struct gguf *file;
-    struct device *device;
-    struct runner *target;
-    const struct drafter *drafter;
-    struct drafter_state *state;
-};
-
-static bool rig_open(struct rig *g, int n_slots)
+static bool rig_open(struct drafter_rig *g, int n_slots)
 {
-    luce_error err = { 0 };
-    struct model *m = NULL;
-    struct load_params p = { .n_slots = n_slots, .context = 128 };
-    *g = (struct rig){ .drafter = drafter_find("mtp") };
-    struct drafter_env env = { 0 };
-    luce_status st = gguf_open(&g->file, fixture(file), &err);
-    if (!st) st = device_open(&g->device, "cpu", &(struct device_params){ .n_threads = 2 }, &err);
-    if (!st) st = model_open(&m, g->file, &err);
-    p.device = g->device;
-    env.model = m;
-    if (!st) st = g->drafter->prepare(&env, &p.record, &err);
-    if (!st) st = runner_open(&g->target, m, &p, &err);
-    env.target = g->target;
-    if (!st) st = g->drafter->open(&g->state, &env, &err);
-    CHECK_OK(st, err);
-    return !st;
+    return drafter_rig_open(g, &(struct drafter_rig_params){ .drafter = "mtp", .target = file, .n_slots = n_slots,
+                                                             .context = 128 });
 }
 
-static void rig_close(struct rig *g)
-{
-    if (g->state) g->drafter->close(g->state);
-    runner_close(g->target);
-    device_close(g->device);
-    gguf_close(g->file);
-}
-
-static const struct gguf_tensor *answer(const struct rig *g, int text, const char *what)
+static const struct gguf_tensor *answer(const struct drafter_rig *g, int text, const char *what)
 {
     char name[40];
     snprintf(name, sizeof name, "oracle.%d.%s", text, what);
@@ -55,20 +24,20 @@ static const struct gguf_tensor *answer(const struct rig *g, int text, const cha
     return t;
 }
 
-static const int32_t *tokens_of(const struct rig *g, int text, int *n)
+static const int32_t *tokens_of(const struct drafter_rig *g, int text, int *n)
 {
     const struct gguf_tensor *t = answer(g, text, "tokens");
     *n = (int)t->dim[0];
     return (const int32_t *)(const void *)t->data;
 }
 
-static const float *rows_of(const struct rig *g, int text, const char *what)
+static const float *rows_of(const struct drafter_rig *g, int text, const char *what)
 {
     return (const float *)(const void *)answer(g, text, what)->data;
 }
 
 /* The target's states of the text's positions but the last, after its final norm. */
-static void hidden_states(struct rig *g, const int32_t *ids, int n, float *out)
+static void hidden_states(struct drafter_rig *g, const int32_t *ids, int n, float *out)
 {
     luce_error err = { 0 };
     struct seq *s;
@@ -94,7 +63,7 @@ static void check_close(const float *got, const float *want, int n, int text, in
     CHECK(most < bound, "text %d, row %d: logits differ by %g", text, row, most);
 }
 
-static void check_text(struct rig *g, struct runner *r, int text)
+static void check_text(struct drafter_rig *g, struct runner *r, int text)
 {
     luce_error err = { 0 };
     const struct record *rec = runner_record(r);
@@ -137,7 +106,7 @@ static void check_text(struct rig *g, struct runner *r, int text)
 
 TEST(mtp_gives_the_logits_of_an_independent_forward_pass)
 {
-    struct rig g;
+    struct drafter_rig g;
     luce_error err = { 0 };
     struct model *m = NULL;
     struct runner *r = NULL;
@@ -146,26 +115,11 @@ TEST(mtp_gives_the_logits_of_an_independent_forward_pass)
     if (m) CHECK_OK(runner_open(&r, m, &(struct load_params){ .device = g.device, .context = 128 }, &err), err);
     for (int text = 0; r && text < TEXTS; text++) check_text(&g, r, text);
     runner_close(r);
-    rig_close(&g);
-}
-
-/* Feeds tokens at the end of the sequence, in steps of `width`, and shows the drafter their rows. */
-static void feed(struct rig *g, struct seq *s, const int32_t *ids, int to, int width, enum step_class class)
-{
-    luce_error err = { 0 };
-    for (int at = seq_length(s); at < to; at = seq_length(s)) {
-        int n = to - at < width ? to - at : width;
-        runner_begin(g->target, class);
-        CHECK_OK(runner_add(g->target, s, ids + at, NULL, n, WANT_NONE, NULL, &err), err);
-        CHECK_OK(runner_run(g->target, &err), err);
-        if (class == STEP_NARROW) seq_accept(s, NULL, n);
-        struct observed o = { .slot = seq_slot(s), .ids = ids, .at = at, .first_row = 0, .n = n };
-        CHECK_OK(g->drafter->observe(g->state, &o, &err), err);
-    }
+    drafter_rig_close(&g);
 }
 
 /* The likeliest tokens of the answers, one after the other. */
-static void chain_of(const struct rig *g, int text, int n, int vocab, int32_t *out)
+static void chain_of(const struct drafter_rig *g, int text, int n, int vocab, int32_t *out)
 {
     for (int k = 0; k < GUESSES; k++) {
         const float *x = k ? rows_of(g, text, "mtp_next") + (size_t)(k - 1) * (size_t)vocab
@@ -184,7 +138,7 @@ TEST(mtp_guesses_as_the_independent_pass_however_the_text_was_fed)
     };
     luce_error err = { 0 };
     for (size_t w = 0; w < COUNT(ways); w++) {
-        struct rig g;
+        struct drafter_rig g;
         struct seq *s[TEXTS] = { NULL };
         struct draft d[TEXTS], *drafts[TEXTS];
         if (!rig_open(&g, TEXTS)) return;
@@ -192,7 +146,7 @@ TEST(mtp_guesses_as_the_independent_pass_however_the_text_was_fed)
         for (int i = 0; i < TEXTS; i++) {
             const int32_t *ids = tokens_of(&g, i, &n[i]);
             CHECK_OK(seq_open(&s[i], runner_cache(g.target), &err), err);
-            feed(&g, s[i], ids, n[i] - 1, ways[w].width, ways[w].class);
+            drafter_rig_feed(&g, s[i], ids, n[i] - 1, ways[w].width, ways[w].class);
             d[i] = (struct draft){ .slot = seq_slot(s[i]), .ids = ids, .n_ids = n[i], .most = ways[w].most,
                                    .depth = GUESSES };
             tree_init(&d[i].tree, ids[n[i] - 1]);
@@ -213,7 +167,7 @@ TEST(mtp_guesses_as_the_independent_pass_however_the_text_was_fed)
             }
             seq_close(s[i]);
         }
-        rig_close(&g);
+        drafter_rig_close(&g);
     }
 }
 
