@@ -75,8 +75,7 @@ static int hex4(const char *at)
 {
     int v = 0;
     for (int i = 0; i < 4; i++) {
-        int c = at[i], low = c | 32;
-        int digit = c >= '0' && c <= '9' ? c - '0' : low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
+        int digit = hex_digit(at[i]);
         if (digit < 0) return -1;
         v = v * 16 + digit;
     }

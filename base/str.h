@@ -16,6 +16,13 @@ static inline struct str str_of(const char *text)
     return (struct str){ text, strlen(text) };
 }
 
+/* 0 to 15, -1: c is no hexadecimal digit. */
+static inline int hex_digit(char c)
+{
+    int low = c | 32;
+    return c >= '0' && c <= '9' ? c - '0' : low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
+}
+
 static inline bool str_eq(struct str a, struct str b)
 {
     return a.len == b.len && (a.len == 0 || memcmp(a.at, b.at, a.len) == 0);

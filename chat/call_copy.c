@@ -33,14 +33,14 @@ static int string_ends(const struct reply *r, bool is_key, bool end)
     return strchr(open == '{' ? "\"" : "\"{[-0123456789tfn", r->in.data[next]) != NULL;
 }
 
-/* The code unit of \uXXXX at `at`: -1 it is none, -2 the text ends inside. */
+/* The code unit of an escape (\u and four digits) at `at`: -1 it is none, -2 the text ends inside. */
 static int unit_at(const struct reply *r, size_t at)
 {
     int unit = 0;
     for (size_t i = 0; i < 6; i++) {
         if (at + i >= r->in.len) return -2;
         char c = r->in.data[at + i];
-        int digit = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+        int digit = hex_digit(c);
         if (i < 2 ? c != "\\u"[i] : digit < 0) return -1;
         if (i >= 2) unit = unit * 16 + digit;
     }

@@ -75,12 +75,9 @@ static luce_status open_all(luce_model *m, const luce_model_params *p, luce_erro
     struct speculate_params spec = { .name = p->drafter, .path = p->draft_path, .most = p->draft_max,
                                      .block = p->draft_block_size, .chain = p->draft_chain,
                                      .margin = p->draft_margin };
-    if ((st = speculator_prepare(&spec, model, m->vocab, &load.record, err))) {
-        model_close(model);
-        return st;
-    }
     m->trained_context = model->c.context;
-    st = find_allowed(m, model->c.vocab, err);
+    st = speculator_prepare(&spec, model, m->vocab, &load.record, err);
+    if (!st) st = find_allowed(m, model->c.vocab, err);
     if (!st && m->allowed) st = model_allow(model, m->allowed, err);
     if (st) {
         model_close(model);

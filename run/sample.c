@@ -62,24 +62,18 @@ static void mask_out(const struct sample_params *p, float *logits, int vocab)
         if (!(p->mask[i / 32] >> i % 32 & 1)) logits[i] = -INFINITY;
 }
 
-/* The largest logit, ties to the lowest id; -1 when none is finite, or one is NaN or +infinity. Floats are compared as
- * the integers that have their order, which compilers turn into vectors. */
+/* The largest logit, ties to the lowest id; -1 when none is finite, or one is NaN or +infinity. */
 static int32_t largest(const float *logits, int vocab)
 {
-    int32_t most = INT32_MIN, magnitude = 0;
+    int32_t magnitude = 0;
     for (int i = 0; i < vocab; i++) {
-        int32_t bits, order;
+        int32_t bits;
         memcpy(&bits, &logits[i], sizeof bits);
-        order = bits ^ (bits >> 31 & INT32_MAX);
-        most = order > most ? order : most;
         magnitude = (bits & INT32_MAX) > magnitude ? bits & INT32_MAX : magnitude;
     }
-    int32_t found = 0, bits = most ^ (most >> 31 & INT32_MAX);
-    float max;
-    memcpy(&max, &bits, sizeof max);
-    if (magnitude > INFINITY_BITS || !isfinite(max)) return -1;
-    while (logits[found] != max) found++;
-    return found;
+    if (magnitude > INFINITY_BITS) return -1;
+    int32_t found = draw_largest(&(struct draw_row){ .x = logits, .n = vocab });
+    return isfinite(logits[found]) ? found : -1;
 }
 
 struct step_draw sample_draw(const struct sample_params *p, int index)

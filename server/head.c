@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/str.h"
 #include "server/inside_http.h"
 
 struct head {
@@ -27,19 +28,13 @@ void *target_check(void *user, const char *target, struct MHD_Connection *m)
     return strncmp(target + strlen(target) + 1, "HTTP/", 5) ? hidden_target : NULL;
 }
 
-static int hex(char c)
-{
-    int low = c | 32;
-    return c >= '0' && c <= '9' ? c - '0' : low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
-}
-
 size_t target_unescape(void *user, struct MHD_Connection *m, char *text)
 {
     char *to = text;
     (void)user;
     (void)m;
     for (const char *at = text; *at; at++) {
-        int high = *at == '%' ? hex(at[1]) : -1, low = high < 0 ? -1 : hex(at[2]);
+        int high = *at == '%' ? hex_digit(at[1]) : -1, low = high < 0 ? -1 : hex_digit(at[2]);
         bool escape = low >= 0 && high + low > 0;
         *to++ = escape ? (char)(high << 4 | low) : *at;
         if (escape) at += 2;

@@ -216,8 +216,7 @@ static int hex_digits(const char *p, const char *end, int n, uint32_t *code)
 {
     *code = 0;
     for (int i = 0; i < n; i++) {
-        char c = p + i < end ? p[i] : 0;
-        int v = digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        int v = p + i < end ? hex_digit(p[i]) : -1;
         if (v < 0) return 0;
         *code = *code << 4 | (uint32_t)v;
     }

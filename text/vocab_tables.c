@@ -130,7 +130,8 @@ static bool is_piece(const struct vocab *v, const struct token *t)
     return t->kind == TOKEN_NORMAL || t->kind == TOKEN_USER_DEFINED;
 }
 
-static int hex_digit(char c)
+/* Names of bytes have capitals alone. */
+static int capital_digit(char c)
 {
     return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
@@ -138,7 +139,7 @@ static int hex_digit(char c)
 int named_byte(struct str raw)
 {
     if (raw.len != 6 || memcmp(raw.at, "<0x", 3) || raw.at[5] != '>') return -1;
-    int high = hex_digit(raw.at[3]), low = hex_digit(raw.at[4]);
+    int high = capital_digit(raw.at[3]), low = capital_digit(raw.at[4]);
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 

@@ -30,6 +30,17 @@ __device__ static inline uint64_t warp_total(uint64_t x)
     return x;
 }
 
+/* Of the lanes up to this one. */
+__device__ static inline uint64_t warp_total_so_far(uint64_t x)
+{
+#pragma unroll
+    for (int i = 1; i < WARP; i *= 2) {
+        const uint64_t left = __shfl_up_sync(0xffffffffu, x, i);
+        if ((int)threadIdx.x % WARP >= i) x += left;
+    }
+    return x;
+}
+
 /* Of all threads; every thread gets it. */
 __device__ static uint64_t block_total(sample_shared *s, uint64_t x)
 {
@@ -84,12 +95,7 @@ __device__ static int locate(sample_shared *s, const draw_row *r, const draw_cut
     if (before < target && before + mine >= target) {
 #pragma unroll 1
         for (int at = from; at < to; at += WARP) {
-            uint64_t sum = at + lane < to ? draw_measured(r, c, m, at + lane) : 0;
-#pragma unroll
-            for (int i = 1; i < WARP; i *= 2) {
-                const uint64_t left = __shfl_up_sync(0xffffffffu, sum, i);
-                if (lane >= i) sum += left;
-            }
+            const uint64_t sum = warp_total_so_far(at + lane < to ? draw_measured(r, c, m, at + lane) : 0);
             const unsigned reached = __ballot_sync(0xffffffffu, before + sum >= target);
             if (reached) {
                 if (lane == 0) s->found = at + __ffs((int)reached) - 1;
@@ -146,12 +152,7 @@ __device__ static int find_bucket(sample_shared *s, uint64_t target, uint64_t *b
     if (threadIdx.x < WARP) {
         uint64_t mine = 0;
         for (int i = first; i < end; i++) mine += s->bucket[i];
-        uint64_t sum = mine;
-#pragma unroll
-        for (int i = 1; i < WARP; i *= 2) {
-            const uint64_t left = __shfl_up_sync(0xffffffffu, sum, i);
-            if ((int)threadIdx.x >= i) sum += left;
-        }
+        uint64_t sum = warp_total_so_far(mine);
         if (sum >= target && sum - mine < target) {
             int at = first;
             for (sum -= mine; sum + s->bucket[at] < target; at++) sum += s->bucket[at];
