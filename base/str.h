@@ -16,6 +16,12 @@ static inline struct str str_of(const char *text)
     return (struct str){ text, strlen(text) };
 }
 
+/* Whether c is one of the characters. strchr finds NUL in every set; this does not. */
+static inline bool is_one_of(char c, const char *set)
+{
+    return c && strchr(set, c);
+}
+
 /* 0 to 15, -1: c is no hexadecimal digit. */
 static inline int hex_digit(char c)
 {

@@ -30,7 +30,7 @@ static int string_ends(const struct reply *r, bool is_key, bool end)
     if (c != ',') return 0;
     next = after_blanks(r, next + 1);
     if (next == r->in.len) return end ? 1 : -1;
-    return strchr(open == '{' ? "\"" : "\"{[-0123456789tfn", r->in.data[next]) != NULL;
+    return is_one_of(r->in.data[next], open == '{' ? "\"" : "\"{[-0123456789tfn");
 }
 
 /* The code unit of an escape (\u and four digits) at `at`: -1 it is none, -2 the text ends inside. */
@@ -61,7 +61,7 @@ static enum verdict copy_escape(struct reply *r)
         r->at += 6;
     } else if (unit >= 0) {
         copy_bytes(r, r->at + 6);
-    } else if (c && strchr("\"\\/bfnrt", c)) {
+    } else if (is_one_of(c, "\"\\/bfnrt")) {
         copy_bytes(r, r->at + 2);
     } else {
         buf_add_text(&r->args, "\\\\");         /* "\d" and the like: the backslash is meant */
@@ -124,7 +124,9 @@ bool is_json_word(struct str w)
 static enum verdict copy_word(struct reply *r)
 {
     size_t to = r->at;
-    while (to < r->in.len && !is_space(r->in.data[to]) && r->in.data[to] && !strchr(",:{}[]\"<", r->in.data[to])) to++;
+    while (to < r->in.len && !is_space(r->in.data[to]) && r->in.data[to] &&
+           !is_one_of(r->in.data[to], ",:{}[]\"<"))
+        to++;
     if (to - r->at > WORD_MAX_BYTES) return V_BROKEN;
     if (to == r->in.len) return V_MORE;
     if (!is_json_word((struct str){ r->in.data + r->at, to - r->at })) return V_BROKEN;
@@ -155,7 +157,7 @@ static enum verdict copy_after(struct reply *r)
     if (c != ',') return V_BROKEN;
     size_t next = after_blanks(r, r->at + 1);
     if (next == r->in.len) return V_MORE;
-    if (strchr("}],", r->in.data[next]) && r->in.data[next]) return V_BROKEN;
+    if (is_one_of(r->in.data[next], "}],")) return V_BROKEN;
     copy_bytes(r, r->at + 1);
     r->step = open == '{' ? AT_KEY : AT_VALUE;
     return V_DONE;
@@ -195,7 +197,7 @@ enum verdict copy_json(struct reply *r, bool end)
         if (r->step == AT_AFTER && r->depth == 0) return V_DONE;
         if (r->step != IN_KEY && r->step != IN_STRING)
             for (; r->at < r->in.len && is_space(r->in.data[r->at]); r->at++)
-                buf_add_char(&r->args, strchr("\v\f", r->in.data[r->at]) ? ' ' : r->in.data[r->at]);
+                buf_add_char(&r->args, is_one_of(r->in.data[r->at], "\v\f") ? ' ' : r->in.data[r->at]);
         if (r->at == r->in.len) return V_MORE;
         enum verdict v = copy_step(r, end);
         if (v != V_DONE) return v;

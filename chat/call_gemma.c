@@ -57,7 +57,7 @@ static enum verdict close_container(struct reply *r)
 static enum verdict read_word(struct reply *r)
 {
     size_t from = r->at, at = from;
-    while (at < r->in.len && (!r->in.data[at] || !strchr(",}]", r->in.data[at]))) at++;
+    while (at < r->in.len && !is_one_of(r->in.data[at], ",}]")) at++;
     if (at == r->in.len) return V_MORE;
     while (at > from && is_space(r->in.data[at - 1])) at--;
     if (at == from) return V_BROKEN;
@@ -100,7 +100,7 @@ static enum verdict read_key(struct reply *r)
     if (r->in.data[r->at] == '}') return close_container(r);
     const char *p = r->in.data + r->at;
     size_t left = r->in.len - r->at, len = 0, from = 0;
-    while (len < left && len < 2 * NAME_MAX_BYTES && p[len] != ':' && !strchr("{}[],\n", p[len])) len++;
+    while (len < left && len < 2 * NAME_MAX_BYTES && p[len] && !is_one_of(p[len], ":{}[],\n")) len++;
     if (len == left && len < 2 * NAME_MAX_BYTES) return V_MORE;
     if (len == 2 * NAME_MAX_BYTES || p[len] != ':') return V_BROKEN;
     size_t to = len;
@@ -128,7 +128,7 @@ static enum verdict read_string(struct reply *r, bool end)
         size_t after = r->seen + QUOTE_BYTES;
         if (there == 1) {
             while (after < r->in.len && is_space(r->in.data[after])) after++;
-            there = after == r->in.len ? last ? 1 : -1 : strchr(",}]", r->in.data[after]) != NULL;
+            there = after == r->in.len ? last ? 1 : -1 : is_one_of(r->in.data[after], ",}]");
         }
         if (there < 0) break;
         if (!there) continue;
@@ -149,7 +149,7 @@ static enum verdict read_after(struct reply *r)
 {
     skip_space(r);
     if (r->at == r->in.len) return V_MORE;
-    if (r->in.data[r->at] != ',') return strchr("}]", r->in.data[r->at]) ? close_container(r) : V_BROKEN;
+    if (r->in.data[r->at] != ',') return is_one_of(r->in.data[r->at], "}]") ? close_container(r) : V_BROKEN;
     r->at++;
     r->comma = true;
     r->state = r->stack[r->depth - 1] == '{' ? G_KEY : G_VALUE;

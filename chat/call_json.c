@@ -26,7 +26,7 @@ static enum verdict find_end(struct reply *r, bool end)
             if (r->depth == 0) return r->seen++, V_DONE;
         } else if (r->depth == 0 && (c == ',' || is_space(c))) {
             return V_DONE;
-        } else if (r->depth == 0 && strchr("<:\\", c)) {
+        } else if (r->depth == 0 && is_one_of(c, "<:\\")) {
             return V_BROKEN;
         }
     }
@@ -265,7 +265,7 @@ static enum verdict read_single_quoted(struct reply *r)
     if (to >= r->in.len) return V_MORE;
     buf_add_char(&r->args, '"');
     for (size_t i = r->at + 1; i < to; i++) {
-        if (p[i] == '\\' && strchr("\\\"/bfnrt", p[i + 1]) && p[i + 1]) buf_add(&r->args, p + i++, 2);
+        if (p[i] == '\\' && is_one_of(p[i + 1], "\\\"/bfnrt")) buf_add(&r->args, p + i++, 2);
         else if (p[i] == '\\' && p[i + 1] == '\'') buf_add_char(&r->args, p[++i]);
         else escape_json(&r->args, p + i, 1);
     }
@@ -282,7 +282,7 @@ static enum verdict read_program_value(struct reply *r, bool end)
     if (r->step || r->depth || c == '{' || c == '[' || c == '"') return copy_json(r, end);
     if (c == '\'') return read_single_quoted(r);
     size_t to = r->at;
-    while (to < r->in.len && !is_space(r->in.data[to]) && !strchr(",)", r->in.data[to])) to++;
+    while (to < r->in.len && !is_space(r->in.data[to]) && !is_one_of(r->in.data[to], ",)")) to++;
     if (to == r->in.len) return V_MORE;
     struct str word = { r->in.data + r->at, to - r->at };
     for (size_t i = 0; i < 3; i++)
@@ -308,7 +308,7 @@ static enum verdict read_program_key(struct reply *r)
         buf_add_text(&r->args, r->params ? "}" : "{}");
         return call_finish(r);
     }
-    while (to < r->in.len && to - r->at <= NAME_MAX_BYTES && !is_space(p[to]) && !strchr("=,()\"'", p[to])) to++;
+    while (to < r->in.len && to - r->at <= NAME_MAX_BYTES && !is_space(p[to]) && !is_one_of(p[to], "=,()\"'")) to++;
     if (to == r->in.len) return V_MORE;
     if (p[to] != '=' || to == r->at || (r->params && !r->comma)) return V_BROKEN;
     buf_add_text(&r->args, r->params++ ? ", \"" : "{\"");
@@ -396,7 +396,7 @@ enum verdict read_mistral_call(struct reply *r, bool end)
     if (r->state == AT_OPEN && !r->list) {
         skip_space(r);
         if (r->at == r->in.len) return V_MORE;
-        if (!strchr("[{", r->in.data[r->at])) r->state = AT_NAME;
+        if (!is_one_of(r->in.data[r->at], "[{")) r->state = AT_NAME;
     }
     bool named = r->state >= AT_NAME || (r->state == IN_ARGUMENTS && r->levels == 0);
     return named ? read_named(r, end) : read_objects(r, end);

@@ -118,7 +118,7 @@ static void convert(struct reply *r, size_t from, size_t to)
     json_t *v = json_of(r, word.at, word.len);
     int types = key_types(r), bit = bit_of(v);
     /* Numbers by their text: jansson knows none that are too large. */
-    if (is_json_word(word) && !strchr("tfn", *word.at)) bit = T_INTEGER | T_NUMBER;
+    if (is_json_word(word) && !is_one_of(*word.at, "tfn")) bit = T_INTEGER | T_NUMBER;
     bool fits = r->as_text ? bit : types ? (bit & types & ~T_STRING) != 0 : bit == T_OBJECT || bit == T_ARRAY;
     const char *plain = NULL;
     if ((types || r->as_text) && (str_is(word, "null") || str_is(word, "None"))) plain = "null";

@@ -66,7 +66,7 @@ static luce_status open_file(struct chat_template *t, const char *path, luce_err
     struct buf text = { 0 };
     luce_status st = file_read(&text, path, JINJA_SOURCE_MAX, err);
     size_t blank = 0;
-    while (blank < text.len && strchr(" \t\r\n", text.data[blank])) blank++;
+    while (blank < text.len && is_one_of(text.data[blank], " \t\r\n")) blank++;
     if (!st && blank == text.len)
         st = fail(err, LUCE_E_FORMAT,
                   "%s: line 1, column 1: the chat template is empty. Give a file with a template, or none "
@@ -247,8 +247,8 @@ static luce_status cut_after_last(struct chat_prompt *p, const json_t *messages,
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1), *content = json_object_get(last,
             "content");
     struct str want = { json_string_value(content), json_string_length(content) };
-    while (want.len && strchr(" \t\r\n", want.at[want.len - 1])) want.len--;
-    while (want.len && strchr(" \t\r\n", *want.at)) want.at++, want.len--;
+    while (want.len && is_one_of(want.at[want.len - 1], " \t\r\n")) want.len--;
+    while (want.len && is_one_of(*want.at, " \t\r\n")) want.at++, want.len--;
     if (want.len == 0) return fail(err, LUCE_E_ARG, "the last message has no text that could be continued");
     size_t at = p->text.len + 1;
     for (size_t i = p->text.len >= want.len ? p->text.len - want.len + 1 : 0; i-- > 0;)

@@ -63,7 +63,7 @@ static json_t *short_id(const json_t *id)
     size_t n = json_string_length(id);
     bool fits = n == 9;
     for (size_t i = 0; i < n && fits; i++)
-        fits = strchr("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", text[i]) != NULL && text[i];
+        fits = is_one_of(text[i], "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
     if (fits) return json_incref((json_t *)(uintptr_t)id);
     char out[10] = { 0 };
     uint64_t h = hash_bytes(text ? text : "", n, 9);

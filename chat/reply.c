@@ -79,7 +79,7 @@ bool call_start(struct reply *r, struct str name, struct str id)
     if (r->started) return true;
     if (name.len == 0 || name.len > NAME_MAX_BYTES) return false;
     for (size_t i = 0; i < name.len; i++)
-        if (is_space(name.at[i]) || !name.at[i] || strchr("<>{}[]\"\\", name.at[i])) return false;
+        if (is_space(name.at[i]) || !name.at[i] || is_one_of(name.at[i], "<>{}[]\"\\")) return false;
     if (r->single && !tool_find(r->p.tools, name)) return false;
     buf_add(&r->name, name.at, name.len);
     buf_add(&r->id, id.at, id.len);
@@ -166,7 +166,7 @@ static enum mark look(const struct reply *r, size_t at, bool said, bool end, siz
     bool calls = !r->p.no_calls && at >= r->immune;
     *len = 0;
     for (int i = 0; calls && i < 3 && d->open[i]; i++) {
-        bool bare_word = !strchr("<[", *d->open[i]);        /* without its marks: at the start of a line */
+        bool bare_word = !is_one_of(*d->open[i], "<[");        /* without its marks: at the start of a line */
         if (bare_word && (!r->p.tools || (at > 0 && at > r->pos && r->in.data[at - 1] != '\n') || (at == r->pos &&
                 said)))
             continue;
@@ -227,7 +227,7 @@ static bool read_text(struct reply *r, bool end)
         size_t len;
         char c = r->in.data[i];
         if (is_space(c)) continue;
-        enum mark m = strchr("<[{c", c) ? look(r, i, said, end, &len) : M_NONE;
+        enum mark m = is_one_of(c, "<[{c") ? look(r, i, said, end, &len) : M_NONE;
         if (m == M_CLOSE && r->mode == IN_CONTENT && said) m = M_NONE;  /* only one before all words is stray */
         said = true;
         if (m == M_NONE) continue;

@@ -64,7 +64,7 @@ static json_t *read_number(struct tree *t)
     if (!json_read_number(&t->in, &n)) return no(t, "a number that JSON does not know");
     if (n.whole) return made(t, json_integer(n.i));
     bool integer = true;
-    for (size_t i = 0; i < n.digits.len; i++) integer &= !strchr(".eE", n.digits.at[i]);
+    for (size_t i = 0; i < n.digits.len; i++) integer &= !is_one_of(n.digits.at[i], ".eE");
     if (!integer && isfinite(n.d)) return made(t, json_real(n.d));
     buf_clear(&t->text);
     buf_add_char(&t->text, (char)MARK);

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "spec/drafter.h"
 
 #define FOR(id) (1u << COMMAND_##id)
@@ -76,7 +77,7 @@ static bool parse_flag(const char *text, bool *out)
 }
 
 /* Whether `text` is one of the words in "a|b|c". */
-static bool is_one_of(const char *choices, const char *text)
+static bool is_choice(const char *choices, const char *text)
 {
     size_t n = strlen(text);
     for (const char *at = choices; at; at = strchr(at, '|')) {
@@ -102,7 +103,7 @@ static luce_status set(struct options *o, const struct option *row, const char *
         if (parse_flag(text, field)) return LUCE_OK;
         return fail(err, LUCE_E_ARG, "%s: '%s' is not yes or no", from, text);
     case OPT_TEXT:
-        if (row->value && strchr(row->value, '|') && !is_one_of(row->value, text))
+        if (row->value && strchr(row->value, '|') && !is_choice(row->value, text))
             return fail(err, LUCE_E_ARG, "%s: '%s' is not one of %s", from, text, row->value);
         *(const char **)field = text;
         return LUCE_OK;
@@ -242,7 +243,7 @@ static const struct option *find(enum command_id id, const char *arg, size_t len
 static char *trim(char *at)
 {
     at += strspn(at, " \t");
-    for (size_t n = strlen(at); n && strchr(" \t\r", at[n - 1]); n--) at[n - 1] = '\0';
+    for (size_t n = strlen(at); n && is_one_of(at[n - 1], " \t\r"); n--) at[n - 1] = '\0';
     size_t n = strlen(at);
     if (n < 2 || (*at != '"' && *at != '\'') || at[n - 1] != *at) return at;
     at[n - 1] = '\0';

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/str.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "model/vocab_gguf.h"
@@ -66,7 +67,7 @@ static luce_status parse_ids(const struct vocab *v, struct str text, struct ids 
 {
     static const char between[] = " \t\r\n,[]";
     for (size_t at = 0; at < text.len;) {
-        if (text.at[at] && strchr(between, text.at[at])) {
+        if (is_one_of(text.at[at], between)) {
             at++;
             continue;
         }
@@ -74,7 +75,7 @@ static luce_status parse_ids(const struct vocab *v, struct str text, struct ids 
         int64_t id = 0;
         for (; at < text.len && text.at[at] >= '0' && text.at[at] <= '9'; at++)
             if (id <= INT32_MAX) id = id * 10 + (text.at[at] - '0');
-        bool ends = at == text.len || (text.at[at] && strchr(between, text.at[at]));
+        bool ends = at == text.len || (is_one_of(text.at[at], between));
         if (at == from || !ends || id >= vocab_size(v))
             return fail(err, LUCE_E_ARG, "tokenize: byte %zu of the ids: expected a number from 0 to %d",
                         from, vocab_size(v) - 1);

@@ -34,7 +34,7 @@ static void look_for_open(struct thinking *t)
 {
     const char *open = t->asked->open;
     size_t at = 0, n = open ? strlen(open) : 0;
-    while (at < t->seen.len && strchr(" \t\r\n", t->seen.data[at]) && t->seen.data[at]) at++;
+    while (at < t->seen.len && is_one_of(t->seen.data[at], " \t\r\n")) at++;
     size_t left = t->seen.len - at, same = left < n ? left : n;
     if (n == 0 || memcmp(buf_text(&t->seen) + at, open, same)) t->state = THINKING_OVER;
     else if (same == n) t->state = THINKING_INSIDE;

@@ -64,17 +64,25 @@ static json_t *object_of(const struct buf *args)
     return NULL;
 }
 
+/* A JSON object. Keys may hold NUL, which jansson cannot. */
+static bool is_object(const struct buf *args)
+{
+    json_error_t why = { .text = "" };
+    json_t *v = json_loadb(buf_text(args), args->len, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
+    bool good = v ? json_is_object(v) : json_error_code(&why) == json_error_null_byte_in_key;
+    json_decref(v);
+    return good;
+}
+
 /* Whole calls have JSON objects as arguments; a text without calls comes out as it is. */
 static void check_sane(const char *dialect, int flags, struct str text)
 {
     struct told t = read_any_way(dialect, flags, text);
     bool whole = false;
     for (int i = 0; i < t.n && i < CALLS_MAX; i++) {
-        json_t *args = object_of(&t.args[i]);
-        CHECK(t.end[i] == CALL_CUT || args, "%s: %.*s\n  gives %s", dialect, (int)text.len, text.at, buf_text(&t.all.text));
+        CHECK(t.end[i] == CALL_CUT || is_object(&t.args[i]), "%s: %.*s\n  gives %s", dialect, (int)text.len, text.at, buf_text(&t.all.text));
         CHECK(t.end[i] == CALL_WHOLE || ((flags & CUT) && i == t.n - 1), "%s: cut, but not by a limit: %.*s", dialect, (int)text.len, text.at);
         whole |= t.end[i] == CALL_WHOLE;
-        json_decref(args);
     }
     CHECK(t.called == whole, "%s: %.*s", dialect, (int)text.len, text.at);
     CHECK(t.n || (t.content.len == text.len && !memcmp(buf_text(&t.content), text.at, text.len)), "%s: text is lost: %.*s\n  gives %s",
@@ -150,7 +158,8 @@ TEST(calls_that_end_too_soon_are_cut_or_text)
 /* One to three changes at random places. */
 static void mutilate(struct buf *out, struct str text, size_t from)
 {
-    static const char *const pieces[] = { "{", "}", "[", "]", "\"", "\\", "<", ">", ",", ":", " ", "\n", "x", "é", "=", "1", "'", "", "", "</tool_call>",
+    static const char nul[] = "";
+    static const char *const pieces[] = { nul, "{", "}", "[", "]", "\"", "\\", "<", ">", ",", ":", " ", "\n", "x", "é", "=", "1", "'", "", "", "</tool_call>",
                                           "<tool_call>", "</parameter>", "<|\"|>", "[TOOL_CALLS]", "\t", "\\u12", "\\ud800", "null", "|" };
     buf_clear(out);
     buf_add(out, text.at, text.len);
@@ -163,7 +172,7 @@ static void mutilate(struct buf *out, struct str text, size_t from)
         char *tail = mem_text(out->data + at + gone, out->len - at - gone);
         size_t left = out->len - at - gone;
         out->len = at;
-        buf_add_text(out, piece);
+        buf_add(out, piece, piece == nul ? 1 : strlen(piece));
         buf_add(out, tail, left);
         mem_free(tail);
     }
@@ -177,6 +186,28 @@ TEST(mutilated_calls_are_calls_or_text_and_nothing_is_lost)
         mutilate(&text, str_of(test_random() & 1 ? f->one : f->two), 0);
         check_sane(f->dialect, test_random() & 1 ? CUT : 0, (struct str){ buf_text(&text), text.len });
     }
+    buf_drop(&text);
+}
+
+/* strchr finds it in every set of characters. The 2 of a form becomes a value with an inside, too. */
+TEST(a_nul_byte_between_or_instead_of_others_ends_nothing)
+{
+    struct buf whole = { 0 }, text = { 0 };
+    for (size_t i = 0; i < 4 * COUNT(forms); i++) {
+        const struct form *f = &forms[i / 4];
+        const char *two = strrchr(f->one, '2');
+        print(&whole, "%.*s%s%s", (int)(two - f->one), f->one, i % 2 ? "[{}]" : "2", two + 1);
+        for (size_t at = 0; at <= whole.len; at++) {
+            if (at < whole.len && whole.data[at] & 0x80) continue;
+            buf_clear(&text);
+            buf_add(&text, whole.data, at);
+            buf_add_char(&text, '\0');
+            for (size_t from = at + (i & 2 && at < whole.len); from < whole.len; from++) buf_add_char(&text, whole.data[from]);
+            check_sane(f->dialect, 0, (struct str){ buf_text(&text), text.len });
+            check_sane(f->dialect, CUT, (struct str){ buf_text(&text), text.len });
+        }
+    }
+    buf_drop(&whole);
     buf_drop(&text);
 }
 

@@ -130,7 +130,7 @@ static struct jnode *primary(struct jparser *p)
 {
     struct jtoken at = p->now;
     struct jheap *h = &p->lexer.t->heap;
-    if (at.kind == T_PUNCT && strchr("([{", *at.text.at)) return bracketed(p);
+    if (at.kind == T_PUNCT && is_one_of(*at.text.at, "([{")) return bracketed(p);
     if (at.kind == T_NAME) {
         parser_advance(p);
         return name_or_constant(p, &at);

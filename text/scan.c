@@ -227,7 +227,7 @@ static bool is_han_kana(uint32_t code)
 
 static bool is_punct(uint32_t code)
 {
-    if (code < 128 && code > 0 && strchr("$+<=>^~|", (int)code)) return true;
+    if (code < 128 && is_one_of((char)code, "$+<=>^~|")) return true;
     return class_of(code) & CLASS_PUNCT;
 }
 
