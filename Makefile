@@ -1,5 +1,5 @@
 # A thin front for CMake and the scripts: `make help` lists the targets.
-# Variables: PREFIX, DESTDIR (install), JOBS (compilers at once), FUZZ_SECONDS (per fuzz target),
+# Variables: PREFIX, DESTDIR (install), JOBS (compilers at once), FUZZ_SECONDS or FUZZ_RUNS (per fuzz target),
 # TESTS (patterns of test names), CMAKE_FLAGS (further -D options of the build).
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
@@ -75,12 +75,12 @@ tsan:                   ## run the tests of threads under ThreadSanitizer
 	build-tsan/luce_tests $(or $(TESTS),pool queue engine)
 	$(if $(TESTS),,tests/server/run build-tsan $(SCRIPTED))
 
-fuzz:                   ## run each fuzz target for FUZZ_SECONDS (60)
+fuzz:                   ## run each fuzz target for FUZZ_SECONDS (60), or on FUZZ_RUNS inputs drawn the same way
 	@scripts/setup all
 	@$(call configure,build-fuzz) -DLUCE_FUZZ=ON -DLUCE_SANITIZE=fuzzer-no-link,address,undefined \
 	    $(SANITIZER_FLAGS) > /dev/null
 	cmake --build build-fuzz -j $(JOBS)
-	scripts/fuzz build-fuzz $(FUZZ_SECONDS)
+	scripts/fuzz build-fuzz $(FUZZ_SECONDS) $(FUZZ_RUNS)
 
 format:                 ## format all sources
 	scripts/format
