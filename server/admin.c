@@ -325,6 +325,7 @@ bool template_post(struct server *s, struct exchange *x, struct refusal *why)
     if (st) good = refuse_status(why, st, err.text);
     if (good) {
         struct json j;
+        ask_notes(&a, x->note, sizeof x->note);
         json_begin(&j, &x->reply);
         json_open_object(&j);
         put_str(&j, "prompt", (struct str){ text, n });

@@ -111,6 +111,7 @@ bool count_post(struct server *s, struct exchange *x, struct refusal *why)
     bool good = ask.body && messages_parse(s, &ask, why);
     if (good) {
         struct json j;
+        ask_notes(&ask, x->note, sizeof x->note);
         json_begin(&j, &x->reply);
         json_open_object(&j);
         put_int(&j, "input_tokens", (int64_t)ask.prompts[0].n);

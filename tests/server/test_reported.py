@@ -46,6 +46,8 @@ class Reported(unittest.TestCase):
                 body = {"messages": [{"role": "user", "content": "[[s]]"}], "max_tokens": 1, "tools": tools_for("messages")}
                 status, headers, text = server.call("POST", "/v1/messages", body)
                 self.assertEqual((status, "no tools" in headers.get("Luce-Note", "")), (200, not tools), text)
+                for path in ("/apply-template", "/v1/messages/count_tokens"):           # they tell what a reply would
+                    self.assertEqual(server.call("POST", path, body)[1]["Luce-Note"], headers["Luce-Note"])
                 for path, shape in (("/v1/messages/batches", "type"), ("/v1/responses/a/b", "error"), ("/v1/nothing", "error")):
                     status, _, text = server.call("POST", path, body)
                     self.assertIn(status, (404, 405))
