@@ -112,7 +112,7 @@ luce_status chat_template_open(struct chat_template **out, const struct chat_sou
         chat_template_close(t);
         return st;
     }
-    t->dialect = dialect_for(jinja_source(t->with_tools ? t->with_tools : t->usual), s->arch);
+    t->dialect = dialect_for(jinja_source(t->with_tools ? t->with_tools : t->usual));
     *out = t;
     return LUCE_OK;
 }

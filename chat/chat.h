@@ -15,7 +15,6 @@ struct chat_source {
     const struct gguf *gguf;        /* its tokenizer.chat_template (and .tool_use); may be NULL */
     const char *file;               /* a template that the operator named instead; NULL: none */
     const struct vocab *vocab;      /* texts of BOS and EOS, choice of the fallback; may be NULL */
-    const char *arch;               /* general.architecture; may be NULL */
 };
 /* The named file, else the model's own template, else a fallback of the family that the vocabulary
  * shows (ChatML when it shows none). LUCE_E_FORMAT for a template that is empty or does not

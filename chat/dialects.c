@@ -201,23 +201,22 @@ static enum verdict read_nothing(struct reply *r, bool end)
 #define MISTRAL_THINK .think_open = "[THINK]", .think_close = "[/THINK]"
 /* In the order of the search: what a template's text must hold. */
 static const struct dialect dialects[] = {
-    { .name = "gemma", .marks = { "<|tool_call>call:" }, .arch = "gemma4", .open = { "<|tool_call>", "call:" },
+    { .name = "gemma", .marks = { "<|tool_call>call:" }, .open = { "<|tool_call>", "call:" },
       .think_open = "<|channel>thought", .think_close = "<channel|>", .read = read_gemma_call, .print = print_gemma },
-    { .name = "deepseek", .marks = { BAR "DSML" }, .arch = "deepseek4",
+    { .name = "deepseek", .marks = { BAR "DSML" },
       .open = { "<" BAR "DSML" BAR "tool_calls>", "<" BAR "DSML" BAR "invoke name=\"" }, THINK, .tags = &dsml_tags,
       .read = read_tag_call, .print = print_dsml },
-    { .name = "xml", .marks = { "<function=" }, .arch = "qwen35", .open = { "<tool_call>", "<function=" }, THINK,
+    { .name = "xml", .marks = { "<function=" }, .open = { "<tool_call>", "<function=" }, THINK,
       .tags = &xml_tags, .read = read_tag_call, .print = print_xml },
-    { .name = "laguna", .marks = { "<arg_key>" }, .arch = "laguna", .open = { "<tool_call>" }, THINK,
-     .tags = &laguna_tags,
+    { .name = "ling", .marks = { "<arg_key>", "<role>" }, .open = { "<tool_call>" }, THINK, .tags = &laguna_tags,
       .read = read_tag_call, .print = print_laguna },
-    { .name = "ling", .arch = "bailing", .open = { "<tool_call>" }, THINK, .tags = &laguna_tags, .read = read_tag_call,
-      .print = print_laguna },
+    { .name = "laguna", .marks = { "<arg_key>" }, .open = { "<tool_call>" }, THINK, .tags = &laguna_tags,
+      .read = read_tag_call, .print = print_laguna },
     { .name = "mistral-args", .marks = { "[TOOL_CALLS]", "[ARGS]" }, .open = { "[TOOL_CALLS]" }, MISTRAL_THINK,
       .read = read_mistral_call, .print = print_mistral_named },
-    { .name = "mistral", .marks = { "[TOOL_CALLS]" }, .arch = "mistral", .open = { "[TOOL_CALLS]" }, MISTRAL_THINK,
+    { .name = "mistral", .marks = { "[TOOL_CALLS]" }, .open = { "[TOOL_CALLS]" }, MISTRAL_THINK,
       .read = read_mistral_call, .print = print_mistral_list },
-    { .name = "hermes", .marks = { "<tool_call>" }, .arch = "qwen", .open = { "<tool_call>" }, .close = "</tool_call>",
+    { .name = "hermes", .marks = { "<tool_call>" }, .open = { "<tool_call>" }, .close = "</tool_call>",
       .bare = true, THINK, .read = read_json_call, .print = print_hermes },
     { .name = "llama", .marks = { "<|start_header_id|>", "\"parameters\"" }, .open = { "<|python_tag|>" },
      .bare = true, THINK,
@@ -247,7 +246,7 @@ const char *dialect_reasoning_close(const struct dialect *d)
     return d->think_close;
 }
 
-const struct dialect *dialect_for(struct str template_text, const char *arch)
+const struct dialect *dialect_for(struct str template_text)
 {
     for (size_t i = 0; i < COUNT(dialects); i++) {
         bool all = dialects[i].marks[0] != NULL;
@@ -256,8 +255,6 @@ const struct dialect *dialect_for(struct str template_text, const char *arch)
                                                strlen(dialects[i].marks[k]));
         if (all) return &dialects[i];
     }
-    for (size_t i = 0; template_text.len == 0 && arch && i < COUNT(dialects); i++)
-        if (dialects[i].arch && strstr(arch, dialects[i].arch)) return &dialects[i];
     return &dialects[COUNT(dialects) - 1];
 }
 

@@ -16,10 +16,9 @@ struct dialect;                 /* one way of writing calls and reasoning; stati
 const char *dialect_name(const struct dialect *d);
 /* Row by number, NULL after the last one. */
 const struct dialect *dialect_at(size_t i);
-/* The dialect that a chat template teaches; `arch` (general.architecture, may be NULL) decides where the
- * template does not. Never NULL: a template without calls has the dialect "none", which still knows
- * reasoning. */
-const struct dialect *dialect_for(struct str template_text, const char *arch);
+/* The dialect that a chat template teaches. Never NULL: a template without calls has the dialect "none",
+ * which still knows reasoning. */
+const struct dialect *dialect_for(struct str template_text);
 /* Whether a reply to this rendered prompt begins inside reasoning: the prompt ends, but for white
  * space, with the tag that opens it. */
 bool dialect_starts_in_reasoning(const struct dialect *d, struct str prompt);

@@ -24,7 +24,6 @@ struct tag_form {
 struct dialect {
     const char *name;
     const char *marks[3];       /* of the template's text: all of these that are given are in it */
-    const char *arch;           /* part of an architecture's name that means it, or NULL */
     const char *open[3];        /* texts that begin a call; the first one is the usual */
     const char *close;          /* text that ends a call written as JSON, or NULL */
     bool bare;                  /* a JSON object that is all of the content is a call, if its name is declared */

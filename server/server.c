@@ -19,8 +19,7 @@ enum { DRAIN_MS = 3000, GOODBYE_MS = 700 };
 
 static luce_status open_chat(struct server *s, luce_error *err)
 {
-    struct chat_source source = { .gguf = s->model->file, .file = s->params->template_file, .vocab = s->model->vocab,
-                                  .arch = s->info.architecture };
+    struct chat_source source = { .gguf = s->model->file, .file = s->params->template_file, .vocab = s->model->vocab };
     if (!s->info.has_text) return fail(err, LUCE_E_UNSUPPORTED, NO_VOCABULARY, s->params->path);
     luce_status st = chat_template_open(&s->chat, &source, err);
     if (st) return st;

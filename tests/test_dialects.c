@@ -279,27 +279,27 @@ TEST(invalid_bytes_of_a_model_become_replacement_characters)
     buf_drop(&h.text);
 }
 
-TEST(dialects_follow_the_template_then_the_architecture)
+TEST(dialects_follow_the_template)
 {
     static const struct {
-        const char *text, *arch, *want;
+        const char *text, *want;
     } rows[] = {
-        { "x <tool_call>\n{\"name\": .., \"arguments\": ..}", "qwen3", "hermes" },
-        { "<tool_call><function=a><parameter=b>", "qwen35", "xml" },
-        { "<tool_call>a<arg_key>", NULL, "laguna" },
-        { "<｜DSML｜tool_calls>", NULL, "deepseek" },
-        { "{{ '<|tool_call>call:' + name }}", NULL, "gemma" },
-        { "[TOOL_CALLS] [ARGS]", NULL, "mistral-args" },
-        { "[TOOL_CALLS]", NULL, "mistral" },
-        { "<|start_header_id|> \"parameters\"", "llama", "llama" },
-        { "<|im_start|>", "qwen3", "none" },
-        { "", "qwen3", "hermes" },
-        { "", "gemma4", "gemma" },
-        { "", NULL, "none" },
+        { "x <tool_call>\n{\"name\": .., \"arguments\": ..}", "hermes" },
+        { "<tool_call><function=a><parameter=b>", "xml" },
+        { "<tool_call>a<arg_key>", "laguna" },
+        { "<role>HUMAN</role>hi<|role_end|> <tool_call>a<arg_key>", "ling" },
+        { "<role>HUMAN</role>hi<|role_end|> <tool_call>", "hermes" },
+        { "<｜DSML｜tool_calls>", "deepseek" },
+        { "{{ '<|tool_call>call:' + name }}", "gemma" },
+        { "[TOOL_CALLS] [ARGS]", "mistral-args" },
+        { "[TOOL_CALLS]", "mistral" },
+        { "<|start_header_id|> \"parameters\"", "llama" },
+        { "<|im_start|>", "none" },
+        { "", "none" },
     };
     for (size_t i = 0; i < COUNT(rows); i++)
-        CHECK_STR(dialect_name(dialect_for(str_of(rows[i].text), rows[i].arch)), rows[i].want);
-    const struct dialect *d = dialect_for(str_of("<tool_call>"), NULL);
+        CHECK_STR(dialect_name(dialect_for(str_of(rows[i].text))), rows[i].want);
+    const struct dialect *d = dialect_for(str_of("<tool_call>"));
     CHECK(dialect_starts_in_reasoning(d, str_of("<|im_start|>assistant\n<think>\n")));
     CHECK(!dialect_starts_in_reasoning(d, str_of("<think>\n\n</think>\n\n")));
 }

@@ -29,6 +29,14 @@ DIALECTS = {
     "mistral-args": ("[TOOL_CALLS][ARGS]", '[TOOL_CALLS]f[ARGS]{"s": "Brest", "n": 2}', "[TOOL_CALLS]g[ARGS]{}", '[TOOL_CALLS]f[ARGS]{"s": Brest}'),
     "llama": ('<|start_header_id|> "parameters"', JSON % "parameters", '; {"name": "g", "parameters": {}}', '{"name": "f", "parameters": {"s": Brest}}'),
 }
+DIALECTS["ling"] = ("<role> <arg_key>",) + DIALECTS["laguna"][1:]         # the same marks within turns of another form
+# Turns, reasoning and results as Ling has them.
+LING = ("{% for m in messages %}{% if m.role == 'tool' %}{{ '<role>OBSERVATION</role>\n<tool_response>\n' + m.content + '\n</tool_response><|role_end|>' }}"
+        "{% else %}{{ '<role>' + {'user': 'HUMAN', 'assistant': 'ASSISTANT', 'system': 'SYSTEM'}[m.role] + '</role>' + m.content }}"
+        "{% for c in m.tool_calls or [] %}{{ '\n<tool_call>' + c.function.name + '\n' }}{% for k, v in c.function.arguments.items() %}"
+        "{{ '<arg_key>' + k + '</arg_key>\n<arg_value>' + v|string + '</arg_value>\n' }}{% endfor %}</tool_call>{% endfor %}<|role_end|>{% endif %}"
+        "{% endfor %}{% if tools %}{{ tools|tojson }}{% endif %}"
+        "{% if add_generation_prompt %}{{ '<role>ASSISTANT</role>\n<think>' }}{% endif %}")
 LONG = "a line of text, " * 60
 
 
@@ -71,6 +79,24 @@ class Calls(unittest.TestCase):
                                 self.assertEqual(calls_of(a)[0][1]["n"], 12345678901234567890123)
                                 continue
                             self.assertEqual((a.text, calls_of(a), a.finish), (raw[name][1], raw[name][2], "tool_calls" if raw[name][2] else "stop"))
+
+    def test_ling_in_turns_of_its_own(self):
+        call = DIALECTS["ling"][1]
+        scripts = {"call": {"pieces": pieces(*cut(f"Where?\n</think>\n\nI look.\n{call}", random.Random(5)))},
+                   "done": {"pieces": pieces(*"So be it.</think>High water at 4.")}}
+        with Server(scripts, context=8192, template=LING) as server:
+            for api in ("chat", "messages", "responses"):
+                a = self.ask(server, api, "call")
+                self.assertEqual((a.reasoning.strip(), a.text, calls_of(a), a.finish), ("Where?", "I look.", [("f", {"s": "Brest", "n": 2})], "tool_calls"))
+                a = self.ask(server, api, "done")
+                self.assertEqual((a.reasoning, a.text, a.finish), ("So be it.", "High water at 4.", "stop"))
+            made = server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "[[call]]"}], "tools": tools_for("chat")})
+            turn = made["choices"][0]["message"]
+            history = [{"role": "user", "content": "tide?"}, turn, {"role": "tool", "tool_call_id": turn["tool_calls"][0]["id"], "content": "[[done]]"}]
+            prompt = server.post("/apply-template", {"messages": history})["prompt"]
+            self.assertIn(f"<role>ASSISTANT</role>I look.\n{call}<|role_end|><role>OBSERVATION</role>\n<tool_response>\n[[done]]\n</tool_response>", prompt)
+            reply = server.post("/v1/chat/completions", {"messages": history, "tools": tools_for("chat")})["choices"][0]
+            self.assertEqual((reply["message"]["content"], reply["finish_reason"]), ("High water at 4.", "stop"))
 
     def test_a_cap_inside_a_call(self):
         """L05: the reason is the length, and what there is of the call is the start of it."""
