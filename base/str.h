@@ -29,6 +29,13 @@ static inline int hex_digit(char c)
     return c >= '0' && c <= '9' ? c - '0' : low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
 }
 
+/* The byte that "%XX" at `at` stands for, -1: there is none. */
+static inline int percent_byte(const char *at, const char *end)
+{
+    int high = end - at > 2 && *at == '%' ? hex_digit(at[1]) : -1, low = high < 0 ? -1 : hex_digit(at[2]);
+    return low < 0 ? -1 : high << 4 | low;
+}
+
 static inline bool str_eq(struct str a, struct str b)
 {
     return a.len == b.len && (a.len == 0 || memcmp(a.at, b.at, a.len) == 0);

@@ -3,6 +3,7 @@
  * refused. */
 #include <ctype.h>
 #include <stdio.h>
+#include <strings.h>
 
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -63,15 +64,36 @@ static bool is_readable(struct str s)
     return s.len > 0;
 }
 
-/* The text of a file: base64, or a data URL. */
+/* RFC 2397 without base64: a byte that is none of a URL's has an escape. */
+static void unescape(struct str from, struct buf *out)
+{
+    const char *end = from.at + from.len;
+    for (const char *at = from.at; at < end; at++) {
+        int byte = percent_byte(at, end);
+        buf_add_char(out, byte < 0 ? *at : (char)byte);
+        if (byte >= 0) at += 2;
+    }
+}
+
+/* "data:TYPE;base64,BYTES", "data:TYPE,BYTES", or the base64 alone; false: it is none. */
+static bool read_url(struct str s, struct buf *out)
+{
+    const char *comma = s.len > 5 && !strncasecmp(s.at, "data:", 5) ? memchr(s.at, ',', s.len) : NULL;
+    if (!comma) return decode(s, out);
+    size_t head = (size_t)(comma - s.at), n = strlen(";base64");
+    struct str rest = { comma + 1, s.len - head - 1 };
+    if (head >= n && !strncasecmp(comma - n, ";base64", n)) return decode(rest, out);
+    unescape(rest, out);
+    return true;
+}
+
+/* The text of a file. */
 static bool add_file(const json_t *data, struct buf *out)
 {
     struct str s = { json_string_value(data), json_string_length(data) };
     struct buf bytes = { 0 };
     if (!tree_is_text(data)) return false;
-    const char *comma = s.len > 5 && !memcmp(s.at, "data:", 5) ? memchr(s.at, ',', s.len) : NULL;
-    if (comma) s = (struct str){ comma + 1, s.len - (size_t)(comma + 1 - s.at) };
-    bool good = decode(s, &bytes) && is_readable((struct str){ buf_text(&bytes), bytes.len });
+    bool good = read_url(s, &bytes) && is_readable((struct str){ buf_text(&bytes), bytes.len });
     if (good) buf_add(out, bytes.data, bytes.len);
     if (bytes.failed) out->failed = true;
     buf_drop(&bytes);

@@ -31,13 +31,13 @@ void *target_check(void *user, const char *target, struct MHD_Connection *m)
 size_t target_unescape(void *user, struct MHD_Connection *m, char *text)
 {
     char *to = text;
+    const char *end = text + strlen(text);
     (void)user;
     (void)m;
-    for (const char *at = text; *at; at++) {
-        int high = *at == '%' ? hex_digit(at[1]) : -1, low = high < 0 ? -1 : hex_digit(at[2]);
-        bool escape = low >= 0 && high + low > 0;
-        *to++ = escape ? (char)(high << 4 | low) : *at;
-        if (escape) at += 2;
+    for (const char *at = text; at < end; at++) {
+        int byte = percent_byte(at, end);
+        *to++ = byte > 0 ? (char)byte : *at;
+        if (byte > 0) at += 2;
     }
     *to = '\0';
     return (size_t)(to - text);

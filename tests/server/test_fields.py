@@ -2,6 +2,7 @@
 import base64
 import json
 import unittest
+import urllib.parse
 
 from harness import APIS, Server, pieces
 from test_chat import HERMES, hermes
@@ -110,7 +111,11 @@ class Fields(unittest.TestCase):
             {"type": "document", "source": {"type": "base64", "media_type": "text/plain", "data": data_url(text).split(",")[1]}},
             {"type": "search_result", "source": "", "title": "", "content": [{"type": "text", "text": text}]},
             {"type": "file", "file": {"file_data": data_url(text)}}, {"type": "input_file", "file_data": data_url(text, "text/markdown")},
-            {"type": "file", "file": {"file_data": data_url(text).split(",")[1]}}]
+            {"type": "file", "file": {"file_data": data_url(text).split(",")[1]}},
+            {"type": "file", "file": {"file_data": "data:text/plain;charset=utf-8," + urllib.parse.quote(text)}},
+            {"type": "input_file", "file_data": "data:," + urllib.parse.quote(text)}, {"type": "input_file", "file_data": "data:text/html," + text},
+            {"type": "file", "file": {"file_data": "DATA:text/plain;BASE64," + data_url(text).split(",")[1]}},
+            {"type": "document", "source": {"type": "base64", "data": "data:," + urllib.parse.quote(text)}}]
         for part in parts:
             self.assertIn(f"before\n\n{text}\n\nafter", said(part), part)
         self.assertIn(f"T\nC\n{text}", said(dict(parts[0], title="T", context="C")))
@@ -121,6 +126,8 @@ class Fields(unittest.TestCase):
                 self.assertIsNone(self.noted(api, {key: [{"role": "user", "content": [part, {"type": "text", "text": "[[say]]"}]}]}))
         self.assertIsNone(self.noted(MSG, {"messages": [{"role": "user", "content": [
             {"type": "tool_result", "tool_use_id": "t", "content": parts[:1]}, {"type": "text", "text": "[[say]]"}]}], "system": parts[:1]}))
+        for raw, read in (("100%, 1%0z, %4", "100%, 1%0z, %4"), ("a+b%2Bc%2cd,e", "a+b+c,d,e"), ("%E2%82%AC%", "€%"), ("aGVsbG8=", "aGVsbG8=")):
+            self.assertIn(f"before\n\n{read}\n\nafter", said({"type": "input_file", "file_data": "data:text/plain," + raw}))
         long = bytes(range(32, 127)) * 50
         for n in range(40):
             self.assertIn("before\n\n" + "q" * n + "Z\n\nafter", said({"type": "file", "file": {"file_data": data_url("q" * n + "Z")}}))
@@ -134,6 +141,8 @@ class Fields(unittest.TestCase):
                    {"type": "file", "file": {"file_id": "f"}}, {"type": "file"}, {"type": "input_file", "file_url": "http://x"},
                    {"type": "input_file", "file_data": data_url(b"\xff\xfe\x00x")}, {"type": "input_file", "file_data": "data:text/plain;base64,!!"},
                    {"type": "input_file", "file_data": data_url(b"a\0b")}, {"type": "input_file", "file_data": "data:,"},
+                   {"type": "input_file", "file_data": "data:,%FF%FE"}, {"type": "input_file", "file_data": "data:,a%00b"},
+                   {"type": "input_file", "file_data": "data:application/pdf,%25PDF-1.7"},
                    {"type": "container_upload", "file_id": "f"}, {"type": "web_search_tool_result", "content": []}]
         for part in unknown:
             for api, key in ((MSG, "messages"), (CHAT, "messages"), (RESP, "input")):
