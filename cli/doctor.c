@@ -51,7 +51,7 @@ static void note(void *context, const struct check_result *r)
 
 static luce_status check(struct device *d, const struct options *o, struct tally *t, luce_error *err)
 {
-    struct check_params p = { .seed = o->seed >= 0 ? (uint64_t)o->seed : (uint64_t)(clock_seconds() * 1e6),
+    struct check_params p = { .seed = o->seed.given ? o->seed.value : (uint64_t)(clock_seconds() * 1e6),
                               .only = o->n_operands ? o->operands[0] : NULL, .quick = !o->all };
     int failed = 0;
     double start = clock_seconds();

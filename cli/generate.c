@@ -66,8 +66,8 @@ luce_request request_from_options(const struct options *o, const char **stops, c
                       .min_p = (float)o->min_p, .repetition_penalty = (float)o->repetition_penalty,
                       .presence_penalty = (float)o->presence_penalty,
                       .frequency_penalty = (float)o->frequency_penalty,
-                      .penalty_window = (int)o->penalty_window, .has_seed = o->seed >= 0,
-                      .seed = o->seed >= 0 ? (uint64_t)o->seed : 0 },
+                      .penalty_window = (int)o->penalty_window, .has_seed = o->seed.given,
+                      .seed = o->seed.value },
         .max_tokens = (int)o->max_tokens, .stop = stops, .n_stop = n, .ignore_end = o->ignore_end,
         .show_special = o->special, .cancelled = interrupted };
 }

@@ -49,6 +49,16 @@ luce_status option_number(const struct option *row, void *field, const char *fro
                 whole ? "whole " : "", DIGITS, row->min, DIGITS, row->max);
 }
 
+luce_status option_seed(struct option_seed *field, const char *from, const char *text, luce_error *err)
+{
+    bool good = is_decimal(text, true);
+    errno = 0;
+    field->value = good && *text == '-' ? (uint64_t)strtoll(text, NULL, 10) : good ? strtoull(text, NULL, 10) : 0;
+    field->given = strcmp(text, "-1") != 0;
+    if (good && !errno) return LUCE_OK;
+    return fail(err, LUCE_E_ARG, "%s: '%s' is not a whole number of 64 bits, or -1 for a random one", from, text);
+}
+
 luce_status option_numbers(const struct option *row, struct option_ints *field, const char *from, const char *text,
                            luce_error *err)
 {

@@ -114,6 +114,8 @@ static luce_status set(struct options *o, const struct option *row, const char *
         return LUCE_OK;
     case OPT_INTS:
         return option_numbers(row, field, from, text, err);
+    case OPT_SEED:
+        return option_seed(field, from, text, err);
     case OPT_INT:
     case OPT_NUMBER:
         return option_number(row, field, from, text, err);
@@ -160,6 +162,7 @@ static bool is_set(const struct options *o, const struct option *row)
 {
     const void *field = (const char *)o + row->at;
     if (row->type == OPT_FLAG) return *(const bool *)field;
+    if (row->type == OPT_SEED) return ((const struct option_seed *)field)->given;
     if (row->type == OPT_INT) return *(const int64_t *)field != strtoll(row->fallback, NULL, 10);
     if (row->type == OPT_NUMBER) return fabs(*(const double *)field - strtod(row->fallback, NULL)) > 0;
     const char *text = *(const char *const *)field;

@@ -17,6 +17,10 @@ struct option_ints {                /* of an option that is a list */
     int64_t at[OPTION_INTS_MAX];
     int n;
 };
+struct option_seed {
+    bool given;                     /* else a random one is wanted */
+    uint64_t value;
+};
 struct option_texts {               /* of an option that may be given several times */
     const char *at[OPTION_TEXTS_MAX];
     int n;
@@ -42,7 +46,7 @@ struct options {
     bool resume;
     struct option_texts stop, only;
     int64_t threads, context, chunk, max_tokens, top_k, penalty_window;
-    int64_t seed;                   /* -1: a random one */
+    struct option_seed seed;
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
     bool chat, ignore_end, timings;
     struct option_ints depth, prompt_tokens;

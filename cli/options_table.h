@@ -10,6 +10,7 @@ enum option_type {
     OPT_FLAG,           /* bool; --name, or --name=yes or no */
     OPT_TEXT,           /* const char * */
     OPT_INT,            /* int64_t, from min to max */
+    OPT_SEED,           /* struct option_seed: 64 bits, with or without sign; -1: none */
     OPT_NUMBER,         /* double, from min to max */
     OPT_TEXTS,          /* struct option_texts: each one given is added */
     OPT_INTS,           /* struct option_ints: whole numbers from min to max with commas between; the last list wins */
@@ -31,9 +32,10 @@ enum { NAME_MAX_BYTES = 64, OPTIONS_MOST = 128 };
 extern const struct option options_table[];
 extern const int options_count;
 
-/* option_numbers.c: a value into a field of type OPT_INT or OPT_NUMBER, of type OPT_INTS. `from` is what the user
+/* option_numbers.c: a value into a field of type OPT_INT or OPT_NUMBER, OPT_SEED, OPT_INTS. `from` is what the user
  * wrote, the flag or the variable. LUCE_E_ARG for what is no number, or out of range. */
 luce_status option_number(const struct option *row, void *field, const char *from, const char *text, luce_error *err);
+luce_status option_seed(struct option_seed *field, const char *from, const char *text, luce_error *err);
 luce_status option_numbers(const struct option *row, struct option_ints *field, const char *from, const char *text,
                            luce_error *err);
 /* LUCE_NAME of an option. */

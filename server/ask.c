@@ -102,19 +102,21 @@ bool field_int(const json_t *object, const char *key, int64_t low, int64_t high,
     return true;
 }
 
-/* Any 64 bits, with or without sign. */
-static bool field_seed(const json_t *object, uint64_t *out, struct refusal *why)
+/* Any 64 bits, with or without sign; -1 is none. */
+static bool field_seed(const json_t *object, luce_sampling *out, struct refusal *why)
 {
     const json_t *v = json_object_get(object, "seed");
     const char *digits = tree_digits(v);
     char *end = NULL;
-    int64_t seed = 0;
+    int64_t seed = -1;
     errno = 0;
-    if (digits && *digits != '-') *out = strtoull(digits, &end, 10);
-    if (end && !*end && !errno) return true;
+    if (digits && *digits != '-') out->seed = strtoull(digits, &end, 10);
+    out->has_seed = end && !*end && !errno;
+    if (out->has_seed) return true;
     if (digits) return refuse(why, 400, NULL, "seed", "seed is %.60s; expected a whole number of 64 bits", digits);
     if (!field_int(object, "seed", INT64_MIN, INT64_MAX, &seed, why)) return false;
-    *out = (uint64_t)seed;
+    out->seed = (uint64_t)seed;
+    out->has_seed = seed != -1;
     return true;
 }
 
@@ -185,23 +187,20 @@ static bool read_sampling(struct ask *a, const struct server *s, struct refusal 
     double temperature = s->params->temperature, top_p = s->params->top_p, min_p = 0, repetition = 1, presence = 0,
         frequency = 0;
     int64_t top_k = s->params->top_k, window = 256;
-    uint64_t seed = 0;
     if (!field_number(b, "temperature", 0, 100, &temperature, why) || !field_number(b, "top_p", 0, 1, &top_p, why) ||
         !field_number(b, "min_p", 0, 1, &min_p, why) || !field_int(b, "top_k", -1, INT32_MAX, &top_k, why) ||
         !field_number(b, "repetition_penalty", 0, 100, &repetition, why) ||
         !field_number(b, "rep_pen", 0, 100, &repetition, why) ||
         !field_number(b, "presence_penalty", -2, 2, &presence, why) ||
         !field_number(b, "frequency_penalty", -2, 2, &frequency, why) ||
-        !field_int(b, "rep_window", 0, INT32_MAX, &window, why) || !field_seed(b, &seed, why))
+        !field_int(b, "rep_window", 0, INT32_MAX, &window, why))
         return false;
-    const json_t *has_seed = json_object_get(b, "seed");
     *p = (luce_sampling){ .temperature = (float)temperature, .min_p = (float)min_p,
                           .top_p = (float)fmax(top_p, (double)FLT_MIN),     /* 0 would be off */
                           .top_k = top_k > 0 ? (int)top_k : 0, .repetition_penalty = (float)repetition,
                           .presence_penalty = (float)presence, .frequency_penalty = (float)frequency,
-                          .penalty_window = (int)window, .has_seed = has_seed && !json_is_null(has_seed),
-                          .seed = seed };
-    return read_bias(a, s, why);
+                          .penalty_window = (int)window };
+    return field_seed(b, p, why) && read_bias(a, s, why);
 }
 
 /* "on", "off" or a number of guessed tokens; false: neither. */

@@ -171,6 +171,8 @@ class Api(unittest.TestCase):
         self.assertGreater(len({ask() for _ in range(3)}), 1)
         self.assertEqual(len({ask(seed=1) for _ in range(3)}), 1)
         self.assertEqual(len({ask(seed=s) for s in range(3)}), 3)
+        self.assertEqual(len({ask(seed=-1) for _ in range(3)}), 3)              # as if there were none
+        self.assertEqual(ask(seed=-2), ask(seed=2 ** 64 - 2))
 
     def test_logit_bias(self):
         body = {"messages": [{"role": "user", "content": "[[flat]]"}], "max_tokens": 3, "logit_bias": {"65": 100}}
