@@ -18,7 +18,7 @@ void options_help(struct buf *out, enum command_id id, const struct command *com
         snprintf(left, sizeof left, "%c%c%c --%s %s", letter ? '-' : ' ', letter ? row->letter : ' ',
                  letter ? ',' : ' ', row->name, row->value ? row->value : "");
         buf_printf(out, "  %-28s %s", left, row->help);
-        options_known(out, row);
+        options_known(out, row, id);
         buf_add_text(out, " (");
         if (row->fallback) buf_printf(out, "default %s, ", row->fallback);
         buf_add_text(out, name);
@@ -54,7 +54,7 @@ void options_man(struct buf *out, enum command_id id)
         if (row->value) buf_printf(out, " \\fI%s\\fR", row->value);
         buf_add_char(out, '\n');
         man_text(out, row->help);
-        options_known(out, row);
+        options_known(out, row, id);
         buf_printf(out, ".\nVariable %s", name);
         struct buf also = { 0 };
         options_aliases(&also, row, id);

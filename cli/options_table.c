@@ -8,16 +8,21 @@
 #include "spec/drafter.h"
 #include "tape/kv.h"
 
-static const char *drafter_name(int i)
+/* Adds what the i-th value of an option is called, if the command takes it; false: there is no i-th. */
+static bool add_drafter(struct buf *out, int i, enum command_id id, const char *before)
 {
     const struct drafter *d = drafter_row(i);
-    return d ? d->name : NULL;
+    if (d && d->told && id == COMMAND_BENCH) buf_printf(out, "%s%s (%s)", before, d->name, d->doc);
+    else if (d && !d->told) buf_printf(out, "%s%s", before, d->name);
+    return d != NULL;
 }
 
-static const char *cache_type_name(int i)
+static bool add_cache_type(struct buf *out, int i, enum command_id id, const char *before)
 {
     const struct format *f = kv_format((size_t)i);
-    return f ? f->name : NULL;
+    (void)id;
+    if (f) buf_printf(out, "%s%s", before, f->name);
+    return f != NULL;
 }
 
 #define FOR(id) (1u << COMMAND_##id)
@@ -202,14 +207,16 @@ const struct option options_table[] = {
 const int options_count = (int)COUNT(options_table);
 _Static_assert(COUNT(options_table) <= OPTIONS_MOST, "raise OPTIONS_MOST");
 
-/* Options whose value names a row of another table: row i's name, NULL past the end. */
-static const struct { size_t at; const char *(*name)(int i); } lists[] = {
-    { AT(spec), drafter_name }, { AT(cache_type_k), cache_type_name }, { AT(cache_type_v), cache_type_name },
+/* Options whose value names a row of another table. */
+static const struct {
+    size_t at;
+    bool (*add)(struct buf *out, int i, enum command_id id, const char *before);
+} lists[] = {
+    { AT(spec), add_drafter }, { AT(cache_type_k), add_cache_type }, { AT(cache_type_v), add_cache_type },
 };
 
-void options_known(struct buf *out, const struct option *row)
+void options_known(struct buf *out, const struct option *row, enum command_id id)
 {
     for (size_t l = 0; l < COUNT(lists); l++)
-        for (int i = 0; lists[l].at == row->at && lists[l].name(i); i++)
-            buf_printf(out, "%s%s", i ? ", " : ": ", lists[l].name(i));
+        for (int i = 0; lists[l].at == row->at && lists[l].add(out, i, id, i ? ", " : ": "); i++) {}
 }

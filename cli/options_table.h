@@ -40,8 +40,8 @@ luce_status option_numbers(const struct option *row, struct option_ints *field, 
                            luce_error *err);
 /* LUCE_NAME of an option. */
 void options_variable(const char *option, char out[NAME_MAX_BYTES]);
-/* Adds the names that its value may be: ": none, ngram". */
-void options_known(struct buf *out, const struct option *row);
+/* Adds the names that its value may be with this command: ": none, ngram". */
+void options_known(struct buf *out, const struct option *row, enum command_id id);
 /* Adds ", also --max-ctx" for each other name that the command knows it by. */
 void options_aliases(struct buf *out, const struct option *row, enum command_id id);
 /* options_absent.c: why the server has no option of this name (len bytes), which others have, and what to do instead;

@@ -208,6 +208,8 @@ TEST(cli_help_and_version_are_for_every_command)
         check_says(RUN(commands[i], "--help"), usage);
         check_says(RUN(commands[i], "--no-such-option", "-h"), usage);
     }
+    check_says(RUN("bench", "--help"), ", scripted (is told the text");    /* no other command can tell it */
+    check_says(RUN("serve", "--help"), "dflash2, mtp (LUCE_SPEC)");
     check_says(RUN("inspect", "--help"), "at most N elements of an array (default 8, LUCE_VALUES)");
 }
 
