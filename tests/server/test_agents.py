@@ -18,6 +18,7 @@ SCRIPTS = {
     "opencode": {"pieces": pieces("I", " look.", *call("bash", command=ARGUMENTS["cmd"], description="make it"))},
     "pi": {"pieces": pieces("I", " look.", *call("bash", command=ARGUMENTS["cmd"]))},
     "done": {"pieces": pieces("All", " is", " done.")},
+    "webui": {"pieces": pieces("I", " look.", *call("get_tide", port="Brest"))},
 }
 
 
@@ -174,6 +175,67 @@ class Agents(unittest.TestCase):
         self.assertEqual(text, "All is done.")
         self.assertGreater(usage["cache_read_input_tokens"], 0)     # in spite of the line that changes
         self.assertEqual(events[-1]["type"], "message_stop")
+
+    def test_open_webui(self):
+        """A connection of Open WebUI to an OpenAI API, from its documentation and published sources: its own server asks."""
+        key = {"Authorization": "Bearer any"}
+        headers = dict(key, **{"Content-Type": "application/json", "Accept": "*/*", "Accept-Encoding": "gzip, deflate", "User-Agent": "Python/3.11 aiohttp/3.12",
+                               "X-OpenWebUI-User-Name": "A%20B", "X-OpenWebUI-User-Id": "1", "X-OpenWebUI-User-Email": "a@b.c",
+                               "X-OpenWebUI-User-Role": "admin", "X-OpenWebUI-Chat-Id": "2"})
+        for path in ("/v1/models", "/v1/models?x=1"):
+            status, got, text = self.server.call("GET", path, None, headers)
+            model = json.loads(text)["data"][0]
+            self.assertEqual((status, got["Content-Type"], model["id"], model["context_length"]), (200, "application/json", "script", 8000))
+        for method, path in (("GET", "/api/tags"), ("GET", "/api/version"), ("GET", "/api/ps"), ("POST", "/api/show")):    # those of Ollama
+            status, _, text = self.server.call(method, path, {"name": "x"} if method == "POST" else None, headers)
+            self.assertEqual((status, json.loads(text)["error"]["message"]), (404, "unknown endpoint"))
+        tools = [{"type": "function", "function": {"name": "get_tide", "description": "tells", "parameters": schema(["port"], port={"type": "string"})}}]
+        body = {"stream": True, "model": "script", "stream_options": {"include_usage": True}, "temperature": 0.0, "top_p": 0.9, "seed": 7,
+                "max_tokens": 4000, "frequency_penalty": 0.0, "presence_penalty": 0.0, "stop": ["###"], "logit_bias": {}, "reasoning_effort": "medium",
+                "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Tide? [[webui]]"}], "tools": tools}
+        self.chat_round(body, headers, "get_tide", {"port": "Brest"}, "[[done]]\n")
+        for task in ({"max_tokens": 1000}, {"max_completion_tokens": 1000}):                                              # a title, tags
+            reply = self.server.post("/v1/chat/completions", dict(task, model="script", stream=False, messages=[
+                {"role": "user", "content": "### Task:\nFind a title: [[done]]"}]), headers=headers)
+            self.assertEqual(reply["choices"][0]["message"]["content"], "All is done.")
+        history = [{"role": "user", "content": [{"type": "text", "text": "Tide?"}]},
+                   {"role": "assistant", "content": "", "tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": {
+                       "name": "get_tide", "arguments": '{"port": "Brest"}'}}]},
+                   {"role": "tool", "tool_call_id": "call_1", "content": "[[done]]"}]
+        reply = self.server.post("/v1/chat/completions", {"model": "script", "messages": history, "tools": tools, "stream": False}, headers=headers)
+        self.assertEqual((reply["choices"][0]["message"]["content"], reply["choices"][0]["finish_reason"]), ("All is done.", "stop"))
+        vectors = self.server.post("/v1/embeddings", {"model": "script", "input": ["a text", "another"]}, headers=headers)["data"]
+        self.assertEqual([v["index"] for v in vectors], [0, 1])
+
+    def test_open_webui_from_its_page(self):
+        """Its direct connections: the browser asks, from the origin of the page; a question first, which has no key."""
+        page = {"Origin": "https://chat.example", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Site": "cross-site", "Referer": "https://chat.example/"}
+        chat = {"model": "script", "stream": True, "messages": [{"role": "user", "content": "[[done]]"}]}
+        with Server(SCRIPTS, context=8000, keys=["secret"]) as server:
+            def ask(method, path, body, **headers):
+                status, got, text = server.call(method, path, body, dict(page, **headers))
+                self.assertEqual(got["Access-Control-Allow-Origin"], "*", text)         # or the page sees nothing of the reply
+                return status, got, text
+            for path, method in (("/v1/models", "GET"), ("/v1/chat/completions", "POST")):
+                status, got, text = ask("OPTIONS", path, None, **{"Access-Control-Request-Method": method,
+                                                                  "Access-Control-Request-Headers": "authorization,content-type"})
+                self.assertEqual((status, text), (204, b""))
+                self.assertIn(method, got["Access-Control-Allow-Methods"].split(", "))
+                allowed = [h.lower() for h in got["Access-Control-Allow-Headers"].split(", ")]
+                self.assertIn("authorization", allowed)                                 # '*' is all others
+                self.assertIn("*", allowed)
+                self.assertNotIn("Access-Control-Allow-Credentials", got)               # which '*' would not go with
+            for wrong in ({}, {"Authorization": "Bearer "}, {"Authorization": "Bearer wrong"}):
+                status, _, text = ask("GET", "/v1/models", None, **{"Content-Type": "application/json"}, **wrong)
+                self.assertEqual((status, json.loads(text)["error"]["code"]), (401, "invalid_api_key"))
+            key = {"Authorization": "Bearer secret", "Content-Type": "application/json"}
+            self.assertEqual(json.loads(ask("GET", "/v1/models", None, **key)[2])["data"][0]["id"], "script")
+            status, got, text = ask("POST", "/v1/chat/completions", chat, **key)
+            self.assertEqual((status, got["Content-Type"]), (200, "text/event-stream"))
+            events = parse_events(text)
+            self.assertEqual("".join(c["delta"].get("content") or "" for _, e in events[:-1] for c in e["choices"]), "All is done.")
+            self.assertEqual(ask("GET", "/api/tags", None, **key)[0], 404)
+            self.assertEqual(ask("POST", "/v1/chat/completions", {"messages": []}, **key)[0], 400)
 
 
 if __name__ == "__main__":
