@@ -310,10 +310,11 @@ static void print_records(struct choice *c, const struct buf *records, struct bu
 static void end_choice(struct choice *c, struct buf *out)
 {
     struct job *j = c->job;
-    bool stop = c->stopped || c->engine_finish == LUCE_FINISH_STOP;
-    bool cut = !stop && c->engine_finish == LUCE_FINISH_LENGTH;
+    bool limit = c->engine_finish == LUCE_FINISH_LENGTH;
+    bool calls = splitter_end(c->splitter, c, limit && !c->stopped, out);
+    bool stop = c->stopped || c->engine_finish == LUCE_FINISH_STOP;     /* also in what was held back up to here */
+    bool cut = limit && !stop;
     if (!stop) c->n_covered = c->n_told;
-    bool calls = splitter_end(c->splitter, c, cut, out);
     c->finish = cut ? FINISH_LENGTH : calls ? FINISH_CALLS : stop ? FINISH_STOP : FINISH_END;
     if (c->stopped) {                       /* whatever the engine made until it heard of it */
         c->n_generated = c->n_tokens;

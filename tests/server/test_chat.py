@@ -147,6 +147,41 @@ class Chat(unittest.TestCase):
                             if api == "messages" and finish == "stop" and (text, reasoning) != ("hi", "First"):
                                 self.assertTrue(a.stop in stops or text == "st")
 
+    def test_stop_strings_in_random_replies_are_those_of_the_reply_without_them(self):
+        """Whatever the parser holds back, and also where a limit or the end lets it go."""
+        def before(text, stops):
+            for end in range(1, len(text) + 1):
+                found = [s for s in stops if text[:end].endswith(s)]
+                if found:
+                    return text[:end - len(max(found, key=len))], max(found, key=len)
+            return text, None
+
+        def some(words, most):
+            return "".join(rng.choice(words) for _ in range(rng.randrange(most)))
+        rng = random.Random(17)
+        words = ["a", "b", "ab", "\n", "\n\n", " ", "<", "<to", "{", '{"name": "f"', "€", "</think>", "<tool_call>", "."]
+        scripts = {f"c{i}": {"pieces": pieces(*cut((f"<think>\n{some(words, 8)}\n</think>\n\n" if i % 2 else "") + some(words, 8) + "x", rng))} for i in range(80)}
+        with Server(scripts, context=2048, template=HERMES) as server:
+            for script, play in scripts.items():
+                stops = [rng.choice("ab\n <€{.") + some("ab\n <", 3) for _ in range(3)]
+                stops.append(stops[0] + rng.choice("ab\n<"))               # one is the beginning of another
+                cap = rng.randrange(1, len(play["pieces"]) + 2)
+                for api in ("chat", "messages"):
+                    fields = dict(tools=tools_for(api), max_tokens=cap)
+                    bare = APIS[api](server, f"[[{script}]]", False, **fields)
+                    whole, stream = (APIS[api](server, f"[[{script}]]", s, stop=stops, **fields) for s in (False, True))
+                    reasoning, found = before(bare.reasoning, stops)
+                    text, found = ("", found) if found else before(bare.text, stops)
+                    with self.subTest(script=script, api=api, stops=stops, cap=cap):
+                        self.assertEqual((whole.key(), whole.stop), (stream.key(), stream.stop))
+                        self.assertEqual((whole.reasoning, whole.text, whole.finish), (reasoning, text, "stop" if found else bare.finish))
+                        self.assertEqual(whole.stop, found if api == "messages" else None)
+                body = {"messages": [{"role": "user", "content": f"[[{script}]]"}], "stop": stops, "max_tokens": cap, "logprobs": True}
+                whole = server.post("/v1/chat/completions", body)["choices"][0]["logprobs"]["content"]
+                stream = [x for _, e in server.events("/v1/chat/completions", body)[:-1] for c in e["choices"]
+                          for x in (c.get("logprobs") or {}).get("content", [])]
+                self.assertEqual(whole, stream, (script, stops, cap))
+
     def test_a_stop_string_ends_usage_and_logprobs_with_it(self):
         scripts = {"long": {"pieces": pieces(*"one two three four five six seven".split(" ")), "pace_ms": 2},
                    "loop": {"pieces": pieces("ab"), "endless": True}}
