@@ -45,7 +45,8 @@ static bool on_text(void *user, const char *bytes, size_t n)
     pthread_mutex_lock(&j->lock);
     if (c->queue.len > QUEUE_BYTES && j->ask.stream) c->overflow = true;
     if (!c->overflow) add_record(c, RECORD_TEXT, bytes, n);
-    if (j->connection && (j->ask.stream || c->stopper.n_stop)) http_wake(j->connection);
+    bool may_end = c->stopper.n_stop || j->ask.one_call;        /* by what the printing side finds */
+    if (j->connection && (j->ask.stream || may_end)) http_wake(j->connection);
     bool go_on = !c->overflow && !j->left;
     pthread_mutex_unlock(&j->lock);
     return go_on;

@@ -9,6 +9,7 @@ from test_chat import HERMES, hermes
 
 SCRIPTS = {"say": {"pieces": pieces("Hello", " you", ".")}, "call": {"pieces": pieces(hermes("f", '{"n": 3}'))},
            "talks": {"pieces": pieces(hermes("f", "{}"), "\n", "blah "), "endless": True},
+           "slow": {"pieces": pieces(hermes("f", "{}"), "\n", "blah "), "endless": True, "pace_ms": 3},
            "closer": {"pieces": pieces("Use `</thi", "nk>` to close.")}, "stray": {"pieces": pieces("</think>\n\n", "so")},
            "calls": {"pieces": pieces(hermes("f", "{}"), "\n" + hermes("g", "{}"))}}
 CHAT, RESP, MSG = "/v1/chat/completions", "/v1/responses", "/v1/messages"
@@ -255,6 +256,11 @@ class Fields(unittest.TestCase):
         a = self.server.post(MSG, {"messages": body["messages"], "max_tokens": 300, "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
                                    "tools": [{"name": "f", "input_schema": {"type": "object"}}]})
         self.assertEqual((a["stop_reason"], [b["type"] for b in a["content"]]), ("tool_use", ["tool_use"]))
+        def generated():
+            return json.loads(self.server.call("GET", "/status/json")[2])["generated_tokens"]
+        before = generated()
+        self.server.post(CHAT, {"messages": [{"role": "user", "content": "[[slow]]"}], "parallel_tool_calls": False, "tools": [function("f")]})
+        self.assertLess(generated() - before, 3000)             # of the model, too, which would go on to 4096
         old = dict(body, functions=[function("f")["function"]])
         self.assertEqual(self.server.post(CHAT, old)["choices"][0]["finish_reason"], "function_call")
         self.server.post(CHAT, dict(old, function_call=5), 400)
