@@ -80,6 +80,30 @@ class Calls(unittest.TestCase):
                                 continue
                             self.assertEqual((a.text, calls_of(a), a.finish), (raw[name][1], raw[name][2], "tool_calls" if raw[name][2] else "stop"))
 
+    def test_marks_inside_values_and_thoughts(self):
+        """L01, S11, in every dialect: a value may hold the marks of calls, a mention of one in a closed thought is none."""
+        rng = random.Random(12)
+        for dialect, (_, one, _, broken) in DIALECTS.items():
+            think = {"gemma": ("<|channel>thought", "<channel|>"), "mistral": ("[THINK]", "[/THINK]"),
+                     "mistral-args": ("[THINK]", "[/THINK]")}.get(dialect, ("<think>", "</think>"))
+            lone = one + ("]" if dialect == "mistral" else "")
+            values = [v for v in ("ends with </tool_call> here", "a </parameter> b", "x </function>\ny", "[TOOL_CALLS] z", "<tool_call> q </arg_value> r",
+                                  "<think> t </think>", "</tool_call>", "{[(<", "b <|tool_call> c") if dialect != "llama" or "|" not in v]
+            opener = one[:one.index("f")].strip() or "{"
+            raw = {f"value{i}": (lone.replace("Brest", v), "", "", [("f", {"s": v, "n": 2})]) for i, v in enumerate(values)}
+            raw["mention"] = (f"{think[0]}\nI could write {opener} here\n{think[1]}\n\nNo call.", "I could write " + opener + " here", "No call.", [])
+            raw["whole"] = (f"{think[0]}\nSo: {lone}\n{think[1]}\n\nNo call.", f"So: {lone}", "No call.", [])
+            raw["broken"] = (f"{think[0]}\nSo: {broken}\n{think[1]}\n\nNo call.", f"So: {broken}", "No call.", [])
+            marked = "<|python_tag|>" + lone if dialect == "llama" else lone        # a bare object in a thought is none
+            raw["unclosed"] = (f"{think[0]}\nSo.\n{marked}", "So.", "", [("f", {"s": "Brest", "n": 2})])
+            scripts = {name: {"pieces": pieces(*cut(text, rng))} for name, (text, *_) in raw.items()}
+            with Server(scripts, context=8192, template=served(dialect)) as server:
+                for name, (text, reasoning, said, calls) in raw.items():
+                    for api in ("chat", "messages", "responses"):
+                        a = self.ask(server, api, name)
+                        with self.subTest(dialect=dialect, api=api, script=name, raw=text):
+                            self.assertEqual((a.reasoning.strip(), a.text, calls_of(a), a.finish), (reasoning, said, calls, "tool_calls" if calls else "stop"))
+
     def test_ling_in_turns_of_its_own(self):
         call = DIALECTS["ling"][1]
         scripts = {"call": {"pieces": pieces(*cut(f"Where?\n</think>\n\nI look.\n{call}", random.Random(5)))},
