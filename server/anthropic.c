@@ -95,6 +95,7 @@ bool messages_read(struct server *s, struct ask *a, struct refusal *why)
     a->messages = json_array();
     if (!take_system(a, json_object_get(a->body, "system"), why)) return false;
     json_array_foreach(messages, i, m) if (!take_message(a, m, why)) return false;
+    if (ends_in_text(a->messages)) a->turn = CONTINUE_IF_POSSIBLE;      /* a prefill */
     a->variables = json_incref(json_object_get(a->body, "chat_template_kwargs"));
     a->tools = take_tools(a);
     return ask_common(a, s, why);

@@ -32,7 +32,7 @@ struct prompt {
 };
 
 /* What was left out of a request; the texts are in content.c. */
-enum note { NOTE_TOOLS = 1, NOTE_ITEMS = 2, NOTE_PARTS = 4, NOTE_SEARCH = 8, NOTE_UNSHOWN = 16 };
+enum note { NOTE_TOOLS = 1, NOTE_ITEMS = 2, NOTE_PARTS = 4, NOTE_SEARCH = 8, NOTE_UNSHOWN = 16, NOTE_NEW = 32 };
 enum { ASK_STOPS = 64, ASK_CHOICES = 128, ASK_BIAS = 1024, ASK_TOP_LOGPROBS = 20, ASK_DRAFT = 63,
        ASK_INPUTS = 2048,
        JSON_NESTING = 100 };
@@ -67,6 +67,7 @@ struct ask {
     bool one_call;                  /* parallel_tool_calls: false */
     bool old_calls;                 /* the client knows function_call only: functions in place of tools */
     bool store;                     /* Responses: keep it for previous_response_id */
+    enum { NEW_TURN, CONTINUE_IF_POSSIBLE, CONTINUE } turn;     /* the last message, an assistant's, is written on */
     bool thinks_when_asked;         /* reasoning is off unless the request turns it on */
     bool thinks;                    /* reasoning is on, as far as the request and its prompt tell */
     bool begins_in_reasoning;       /* the prompt opened it */
@@ -95,6 +96,8 @@ const char *field_text(const json_t *object, const char *key);      /* NULL unle
 /* The text of a content: a string, or a list of parts: text, and files and documents that are text. False for
  * images, sound and video. What else there is is left out, and noted. */
 bool content_text(struct ask *a, const json_t *content, struct buf *out, struct refusal *why);
+/* The last message is an assistant's with some text and no calls. */
+bool ends_in_text(const json_t *messages);
 /* Appends {"role", "content"}; a leading system turn takes further ones, parted by a blank line. */
 bool add_message(json_t *messages, const char *role, struct str text);
 

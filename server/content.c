@@ -13,7 +13,8 @@ static const char *const notes[] = { "tools of kinds that this server cannot run
                                      "input items of unknown kinds were left out",
                                      "parts of content that are not text were left out",
                                      "this server does not search",
-                                     "this model's template shows no tools: they were left out" };
+                                     "this model's template shows no tools: they were left out",
+                                     "the last message could not be written on: the reply begins a new one" };
 
 void ask_notes(const struct ask *a, char *out, size_t size)
 {
@@ -203,6 +204,14 @@ bool content_text(struct ask *a, const json_t *content, struct buf *out, struct 
     json_array_foreach(content, i, part)
         if (!add_part(a, part, &apart, out, why)) return false;
     return true;
+}
+
+bool ends_in_text(const json_t *messages)
+{
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const char *role = field_text(last, "role"), *text = field_text(last, "content");
+    return role && !strcmp(role, "assistant") && text && text[strspn(text, " \t\r\n")] &&
+           !json_object_get(last, "tool_calls");
 }
 
 bool add_message(json_t *messages, const char *role, struct str text)

@@ -40,7 +40,7 @@ struct exchange {
     bool retry_later;               /* adds Retry-After */
     bool last;                      /* the connection ends with it */
     char allow[32];                 /* value of Allow, or "" */
-    char note[240];                 /* value of Luce-Note, or "" */
+    char note[320];                 /* value of Luce-Note, or "" */
     const struct source *source;    /* NULL: `reply` is all */
     void *context;                  /* of the source */
     bool later;                     /* plain replies: wait until the source's pull ends, then send `reply` */

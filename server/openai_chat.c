@@ -39,18 +39,22 @@ bool chat_read(struct server *s, struct ask *a, struct refusal *why)
     size_t i;
     json_t *m, *messages = json_object_get(a->body, "messages");
     int64_t top = 0;
+    bool go_on = false;
     if (!json_is_array(messages) || json_array_size(messages) == 0)
         return refuse(why, 400, NULL, "messages", "messages: expected a list with at least one message");
     a->chat = true;
     a->messages = json_array();
     json_array_foreach(messages, i, m) if (!take_message(a, m, why)) return false;
+    m = json_array_get(messages, json_array_size(messages) - 1);
     a->variables = json_incref(json_object_get(a->body, "chat_template_kwargs"));
     a->tools = take_tools(a);
     a->several = true;
     if (!ask_common(a, s, why) || !take_functions(a, why) || !field_bool(a->body, "logprobs", &a->logprobs, why) ||
+        !field_bool(m, "prefix", &go_on, why) || !field_bool(a->body, "continue_final_message", &go_on, why) ||
         !field_int(a->body, "top_logprobs", 0, ASK_TOP_LOGPROBS, &top, why))
         return false;
     a->top_logprobs = (int)top;
+    a->turn = go_on ? CONTINUE : NEW_TURN;
     return true;
 }
 

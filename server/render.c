@@ -34,7 +34,13 @@ bool render_chat(const struct server *s, struct ask *a, struct refusal *why)
     struct ids ids = { 0 };
     if (!budget_read(s, a, &r, why)) return false;
     if (json_array_size(a->tools) && !chat_shows_tools(s->chat)) a->notes |= NOTE_UNSHOWN;
+    r.continue_last = a->turn != NEW_TURN;
     luce_status st = chat_render(s->chat, &r, &p, &err);
+    if (st == LUCE_E_ARG && a->turn == CONTINUE_IF_POSSIBLE) {
+        r.continue_last = false;
+        a->notes |= NOTE_NEW;
+        st = chat_render(s->chat, &r, &p, &err);
+    }
     if (!st) {
         struct tokenize t = { .text = p.text, .flags = TOKENIZE_CHAT, .spans = p.spans, .n_spans = p.n_spans,
                               .guard = s->guard };

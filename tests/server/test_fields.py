@@ -247,6 +247,41 @@ class Fields(unittest.TestCase):
             self.server.post(path, dict(body, n="three"))
         self.assertEqual(len(self.server.post(CHAT, dict(SAY, n=3))["choices"]), 3)
 
+    def test_the_last_message_is_written_on(self):
+        """A prefill: always on Messages, on request in chats; the prompt ends with its words."""
+        begun = [{"role": "user", "content": "[[say]]"}, {"role": "assistant", "content": "It is \n"}]
+        start, new = "<|im_start|>user\n[[say]]<|im_end|>\n<|im_start|>assistant\nIt is", "<|im_end|>\n<|im_start|>assistant\n"
+        flags = ({"continue_final_message": True}, {"continue_final_message": True, "add_generation_prompt": False})
+        prompts = [self.prompt(dict(f, messages=begun)) for f in flags] + [self.prompt({"messages": [begun[0], dict(begun[1], prefix=True)]})]
+        self.assertEqual(prompts, [start] * 3)
+        for other in ({}, {"continue_final_message": False}, {"continue_final_message": None}):
+            self.assertEqual(self.prompt(dict(other, messages=begun)), start + " \n" + new)
+        tokens = len(self.server.post("/apply-template", dict(flags[0], messages=begun))["tokens"])
+        self.assertEqual(self.server.post(MSG + "/count_tokens", {"messages": begun})["input_tokens"], tokens)
+        for stream in (False, True):
+            for api, path, fields in (("messages", MSG, {}), ("chat", CHAT, flags[0])):
+                a = APIS[api](self.server, "", stream, messages=begun, **fields)
+                self.assertEqual((a.text, a.finish, a.usage), ("Hello you.", "stop", 4))
+                self.assertIsNone(self.noted(path, dict(fields, messages=begun, stream=stream)))
+        usage = self.server.post(MSG, {"messages": begun})["usage"]
+        self.assertEqual(usage["input_tokens"] + usage["cache_read_input_tokens"], tokens)
+        call = {"role": "assistant", "content": [{"type": "text", "text": "I look."}, {"type": "tool_use", "id": "1", "name": "f", "input": {}}]}
+        for last in (call, {"role": "assistant", "content": " \n"}, {"role": "assistant", "content": []}, begun[0]):      # nothing to write on
+            self.assertIsNone(self.noted(MSG, {"messages": [begun[0], last]}))
+        for last in (begun[0], {"role": "assistant", "content": ""}, {"role": "tool", "content": "x"}):
+            self.refused(CHAT, dict(flags[0], messages=[begun[0], last]), "continued")
+        for wrong in (1, "yes", []):
+            self.refused(CHAT, {"messages": begun, "continue_final_message": wrong}, "continue_final_message: expected a boolean")
+
+    def test_a_last_message_that_the_template_changes_is_not_written_on(self):
+        loud = HERMES.replace("m.content", "m.content|upper")
+        begun = [{"role": "user", "content": "[[SAY]]"}, {"role": "assistant", "content": "it is"}]
+        with Server({"SAY": SCRIPTS["say"]}, template=loud) as server:
+            for path in (MSG, MSG + "/count_tokens"):
+                status, headers, text = server.call("POST", path, {"messages": begun})
+                self.assertEqual((status, "a new one" in headers["Luce-Note"]), (200, True), text)
+            self.assertIn("changes the last message", server.post(CHAT, {"messages": begun, "continue_final_message": True}, 400)["error"]["message"])
+
     # ---- what a breaker of servers tries
     def test_one_call_ends_the_reply(self):
         body = {"messages": [{"role": "user", "content": "[[talks]]"}], "parallel_tool_calls": False, "max_tokens": 300}
