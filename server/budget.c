@@ -63,7 +63,8 @@ bool budget_read(const struct server *s, struct ask *a, struct chat_request *r, 
     if (tokens >= 0 && !type) type = "enabled";
     a->bounded = effort && strcmp(effort, "none");
     if (effort) r->thinking = a->bounded ? THINKING_ON : THINKING_OFF;
-    else if (json_is_object(reasoning)) r->thinking = THINKING_ON;
+    else if (json_is_object(reasoning))
+        r->thinking = json_is_false(json_object_get(reasoning, "enabled")) ? THINKING_OFF : THINKING_ON;
     else if (s->params->thinking) r->thinking = s->params->thinking;
     else if (a->thinks_when_asked) r->thinking = THINKING_OFF;
     if (a->bounded) {

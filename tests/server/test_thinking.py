@@ -122,7 +122,7 @@ class Thinking(unittest.TestCase):
                 self.assertEqual(reasoning(output_config=config), reasoning())
 
     def test_what_turns_it_off(self):
-        for fields in ({"reasoning_effort": "none"}, {"thinking": {"type": "disabled"}}, {"reasoning": {"effort": "none"}},
+        for fields in ({"reasoning_effort": "none"}, {"thinking": {"type": "disabled"}}, {"reasoning": {"effort": "none"}}, {"reasoning": {"enabled": False}},
                        {"reasoning_effort": "high", "thinking": {"type": "disabled"}},
                        {"reasoning_effort": "high", "chat_template_kwargs": {"enable_thinking": False}}):
             a = self.everywhere("[[counts]]", max_tokens=60, **fields)
