@@ -76,7 +76,7 @@ bool models_get(struct server *s, struct exchange *x, struct refusal *why)
 bool model_get(struct server *s, struct exchange *x, struct refusal *why)
 {
     struct json j;
-    const char *id = strrchr(x->path, '/') + 1;
+    const char *id = x->path + strlen("/v1/models/");
     if (strcmp(id, s->params->name))
         return refuse(why, 404, "model_not_found", "model", "no model '%.100s'; this server has '%s'", id,
             s->params->name);

@@ -211,7 +211,7 @@ bool responses_parse(struct server *s, struct ask *a, struct refusal *why)
 
 bool response_get(struct server *s, struct exchange *x, struct refusal *why)
 {
-    const char *id = strrchr(x->path, '/') + 1;
+    const char *id = x->path + strlen("/v1/responses/");
     char *reply = NULL;
     if (!store_get(s->store, id, NULL, &reply)) return refuse(why, 404, NULL, NULL, "no response '%.60s' is kept", id);
     buf_add_text(&x->reply, reply);

@@ -65,7 +65,7 @@ const struct route *route_at(size_t i)
 static bool fits(const struct route *r, const char *path)
 {
     size_t n = strlen(r->path);
-    if (n > 1 && r->path[n - 1] == '/') return !strncmp(path, r->path, n) && path[n] && !strchr(path + n, '/');
+    if (n > 1 && r->path[n - 1] == '/') return !strncmp(path, r->path, n) && path[n];
     return !strcmp(path, r->path);
 }
 

@@ -6,7 +6,7 @@
 #include "server/job.h"
 
 struct route {
-    const char *method, *path;      /* a path that ends with a slash takes one more part */
+    const char *method, *path;      /* one that ends with a slash takes an id after it, which may hold slashes */
     const struct wire *wire;  /* of errors; NULL: OpenAI's */
     bool (*handle)(struct server *s, struct exchange *x, struct refusal *why);
     const char *doc;

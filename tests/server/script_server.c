@@ -3,7 +3,7 @@
  *
  *   luce_script_server SCRIPTS.json MODEL.gguf   writes the model, serves it, prints the port
  *
- * SCRIPTS.json: {"context": N, "sequences": N, "queue": N, "keys": [...], "keep_alive_ms": N, "template": "...",
+ * SCRIPTS.json: {"context": N, "sequences": N, "queue": N, "keys": [...], "keep_alive_ms": N, "template": "...", "name": "...",
  *   "scripts": {NAME: {"pieces": [HEX, ...], "pace_ms": N, "prefill_us": N, "nan_at": N, "flat": true,
  *   "endless": true, "lose": true, "right": X}}, "drafter": NAME, "words": ["...", ...]}
  * A request whose prompt holds [[NAME]] gets one piece per token, then the end. pace_ms: sleep before each
@@ -207,8 +207,9 @@ static luce_status serve(const char *path, const json_t *all, luce_error *err)
     size_t i;
     json_t *key, *host = json_object_get(all, "host");
     json_array_foreach(json_object_get(all, "keys"), i, key) if (n_keys < 16) keys[n_keys++] = json_string_value(key);
+    const char *name = json_string_value(json_object_get(all, "name"));
     struct server_params p = {
-        .name = "script", .path = path, .reply_budget = number(all, "reply_budget", 1024),
+        .name = name ? name : "script", .path = path, .reply_budget = number(all, "reply_budget", 1024),
         .think_max = number(all, "think_max", 0), .thinking = (int)number(all, "thinking", 0),
         .max_tokens = number(all, "max_tokens", 0), .engine = { .queue = (int)number(all, "queue", 32),
                                                                .gather_ms = (int)number(all, "gather_ms", 0) }, .top_p = 1,

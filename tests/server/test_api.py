@@ -297,6 +297,10 @@ class Api(unittest.TestCase):
             self.assertLessEqual(set(re.findall(r"(\w+):'", rows)), shown)
         self.assertIn(b"luce_generated_tokens_total", self.server.call("GET", "/metrics")[2])
         self.assertEqual(self.server.call("GET", "/v1/models/other")[0], 404)
+        with Server({}, name="org/model-8B v2") as server:
+            for path, status in (("org/model-8B%20v2", 200), ("org%2Fmodel-8B%20v2", 200), ("model-8B%20v2", 404), ("org/", 404), ("", 404)):
+                got, _, text = server.call("GET", "/v1/models/" + path)
+                self.assertEqual((got, json.loads(text).get("id")), (status, "org/model-8B v2" if status == 200 else None))
         status, headers, _ = self.server.call("OPTIONS", "/v1/messages")
         self.assertEqual(status, 204)
         self.assertIn("Authorization", headers["Access-Control-Allow-Headers"])

@@ -48,7 +48,7 @@ class Reported(unittest.TestCase):
                 self.assertEqual((status, "no tools" in headers.get("Luce-Note", "")), (200, not tools), text)
                 for path in ("/apply-template", "/v1/messages/count_tokens"):           # they tell what a reply would
                     self.assertEqual(server.call("POST", path, body)[1]["Luce-Note"], headers["Luce-Note"])
-                for path, shape in (("/v1/messages/batches", "type"), ("/v1/responses/a/b", "error"), ("/v1/nothing", "error")):
+                for path, shape in (("/v1/messages/batches", "type"), ("/v1/responses/a/b", "error"), ("/v1/messages/a/b", "type"), ("/v1/nothing", "error")):
                     status, _, text = server.call("POST", path, body)
                     self.assertIn(status, (404, 405))
                     self.assertIn(shape, json.loads(text))
