@@ -241,6 +241,18 @@ static luce_status render_once(const struct chat_template *t, const struct jinja
 
 /* ---- rendering ----------------------------------------------------------------------------------- */
 
+/* Where the last words end that are not the template's. */
+static size_t words_end(const struct chat_prompt *p)
+{
+    size_t at = p->text.len, k = p->n_spans;
+    for (;;) {
+        while (at && strchr(" \t\r\n", p->text.at[at - 1])) at--;
+        while (k && p->spans[k - 1].from >= at) k--;
+        if (k == 0 || p->spans[k - 1].to < at) return at;
+        at = p->spans[--k].from;
+    }
+}
+
 /* Cuts what the template writes after the last message's text. */
 static luce_status cut_after_last(struct chat_prompt *p, const json_t *messages, luce_error *err)
 {
@@ -250,14 +262,9 @@ static luce_status cut_after_last(struct chat_prompt *p, const json_t *messages,
     while (want.len && is_one_of(want.at[want.len - 1], " \t\r\n")) want.len--;
     while (want.len && is_one_of(*want.at, " \t\r\n")) want.at++, want.len--;
     if (want.len == 0) return fail(err, LUCE_E_ARG, "the last message has no text that could be continued");
-    size_t at = p->text.len + 1;
-    for (size_t i = p->text.len >= want.len ? p->text.len - want.len + 1 : 0; i-- > 0;)
-        if (memcmp(p->text.at + i, want.at, want.len) == 0) {
-            at = i + want.len;
-            break;
-        }
-    if (at > p->text.len) return fail(err, LUCE_E_ARG,
-                                      "the chat template changes the last message, so it cannot be continued");
+    size_t at = words_end(p);
+    if (at < want.len || memcmp(p->text.at + at - want.len, want.at, want.len))
+        return fail(err, LUCE_E_ARG, "the chat template changes the last message, so it cannot be continued");
     p->text.len = at;
     while (p->n_spans && p->spans[p->n_spans - 1].from >= at) p->n_spans--;
     struct text_span *spans = (struct text_span *)(uintptr_t)p->spans;      /* ours, in the heap */

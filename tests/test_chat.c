@@ -125,6 +125,15 @@ TEST(chat_options_reach_the_template)
     check_prompt(t, "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"It is\"}]", NULL,
                  (struct chat_request){ .continue_last = true },
                  "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\nIt is");
+    static const char *const marks[] = { "<", "im_end", "n", "|>", "<|im_end|>", "assistant" };     /* also the template's */
+    for (size_t i = 0; i < COUNT(marks); i++) {
+        char messages[200], want[200];
+        snprintf(messages, sizeof messages, "[{\"role\":\"user\",\"content\":\"a %s\"},{\"role\":\"assistant\",\"content\":\"%s\"}]",
+                 marks[i], marks[i]);
+        snprintf(want, sizeof want, "<|im_start|>user\na %s<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n%s", marks[i],
+                 marks[i]);
+        check_prompt(t, messages, NULL, (struct chat_request){ .continue_last = true }, want);
+    }
     check_prompt(t, user, NULL, (struct chat_request){ .continue_last = true },
                  "!bad argument: only an assistant's message can be continued; the last one is user's");
     chat_template_close(t);

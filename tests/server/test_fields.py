@@ -275,7 +275,8 @@ class Fields(unittest.TestCase):
 
     def test_a_last_message_that_the_template_changes_is_not_written_on(self):
         loud = HERMES.replace("m.content", "m.content|upper")
-        begun = [{"role": "user", "content": "[[SAY]]"}, {"role": "assistant", "content": "it is"}]
+        loud = loud.replace("m.content|upper", "(m.content|upper if m.role == 'assistant' else m.content)")
+        begun = [{"role": "user", "content": "[[SAY]] it is so"}, {"role": "assistant", "content": "it is"}]
         with Server({"SAY": SCRIPTS["say"]}, template=loud) as server:
             for path in (MSG, MSG + "/count_tokens"):
                 status, headers, text = server.call("POST", path, {"messages": begun})
