@@ -53,12 +53,13 @@ struct trace {
 };
 typedef void (*trace_fn)(void *context, const struct trace *t);
 
-/* Rows of a value, and where they go in host memory. */
+/* Rows of a value, and where they go. */
 struct rows_read {
     struct val v;
     int first_row, n_rows;
-    void *host;
+    void *to;
     size_t stride;              /* bytes from one row to the next there; 0: they lie side by side */
+    bool held;                  /* `to` is memory of the device (device_fns.hold) */
 };
 
 /* For devices: the rows lie side by side at `from`, row_bytes each. */
@@ -99,11 +100,17 @@ struct device_fns {
      * LUCE_E_DEVICE: the device is lost. trace may be NULL; tracing runs call by call. */
     luce_status (*run)(struct device *d, struct program *p, const struct step *s, trace_fn trace,
                        void *context, luce_error *err);
-    /* Rows of kept values of the last run, all with one wait at most, and rows of an input before the next one. write
-     * also takes other kept values: tests poison an output before it is computed. */
+    /* Memory of the device for rows that outlive a step, zeros at first. Owned by the caller; NULL is fine for drop. */
+    luce_status (*hold)(struct device *d, void **out, uint64_t bytes, luce_error *err);
+    void (*drop)(struct device *d, void *held);
+    /* Rows of kept values of the last run, all with one wait at most (none for held ones), and rows of an input before
+     * the next one: from host memory, or from held memory, which nobody waits for. write also takes other kept values:
+     * tests poison an output before it is computed. */
     luce_status (*read)(struct device *d, struct program *p, const struct rows_read *rows, int n, luce_error *err);
     luce_status (*write)(struct device *d, struct program *p, struct val v, int first_row, int n_rows,
                          const void *host, luce_error *err);
+    luce_status (*write_held)(struct device *d, struct program *p, struct val v, int first_row, int n_rows,
+                              const void *held, luce_error *err);
 
     luce_status (*measure)(struct device *d, struct device_limits *limits, luce_error *err);
     /* Joules that the device has used since some moment; negative when it cannot tell. */

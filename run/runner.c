@@ -283,6 +283,13 @@ luce_status runner_give(struct runner *r, struct val v, int row, int n_rows, con
     return st ? st : r->device->fns->write(r->device, b->program, v, row, n_rows, values, err);
 }
 
+luce_status runner_give_held(struct runner *r, struct val v, int row, int n_rows, const void *held, luce_error *err)
+{
+    struct bucketed *b;
+    luce_status st = bucket_for(r, (enum step_class)r->step->head.wide, r->step->head.n_rows, &b, err);
+    return st ? st : r->device->fns->write_held(r->device, b->program, v, row, n_rows, held, err);
+}
+
 luce_status runner_read_all(struct runner *r, const struct rows_read *rows, int n, luce_error *err)
 {
     if (!r->last) return fail(err, LUCE_E_ARG, "no step has run whose values could be read");
@@ -291,7 +298,7 @@ luce_status runner_read_all(struct runner *r, const struct rows_read *rows, int 
 
 luce_status runner_read(struct runner *r, struct val v, int row, int n_rows, void *out, luce_error *err)
 {
-    return runner_read_all(r, &(struct rows_read){ .v = v, .first_row = row, .n_rows = n_rows, .host = out }, 1, err);
+    return runner_read_all(r, &(struct rows_read){ .v = v, .first_row = row, .n_rows = n_rows, .to = out }, 1, err);
 }
 
 static luce_status not_finite(const struct runner *r, int out_row, luce_error *err)

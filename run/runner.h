@@ -67,6 +67,8 @@ luce_status runner_add(struct runner *r, struct seq *s, const int32_t *tokens, c
 void runner_draw(struct runner *r, int out_row, const struct step_draw *draw);
 /* Rows of an input of the tape, once all rows of the step are added. */
 luce_status runner_give(struct runner *r, struct val v, int row, int n_rows, const void *values, luce_error *err);
+/* The same from memory of the device (device_fns.hold), where it stays as it is until the step has run. */
+luce_status runner_give_held(struct runner *r, struct val v, int row, int n_rows, const void *held, luce_error *err);
 /* Runs it. Wide rows are then part of their sequence; narrow ones wait for seq_accept. After
  * LUCE_E_DEVICE the runner can only be closed. */
 luce_status runner_run(struct runner *r, luce_error *err);

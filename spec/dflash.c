@@ -74,6 +74,7 @@ static luce_status load(struct drafter_state *s, struct model *m, luce_error *er
     s->d = dflash_of(m);
     fs->n_taps = s->d->n_taps;
     fs->embd = m->c.embd;
+    fs->held = true;
     size_t codes = (NARROW_ROWS + 2) * (size_t)s->d->rank;
     /* Room for a block behind the last position. */
     struct load_params p = { .device = runner_device(fs->target), .context = fs->context + NARROW_ROWS,
@@ -108,7 +109,8 @@ static luce_status feed(struct drafter_state *s, struct follower *const *f, int 
     if (rows == 0 || st) return st;
     for (int i = 0; i < n && !st; i++)
         if (f[i]->n_waiting)
-            st = runner_give(s->runner, runner_record(s->runner)->given, row[i], f[i]->n_waiting, f[i]->waiting, err);
+            st = runner_give_held(s->runner, runner_record(s->runner)->given, row[i], f[i]->n_waiting, f[i]->waiting,
+                                  err);
     if (!st) st = runner_run(s->runner, err);
     for (int i = 0; i < n && !st; i++) f[i]->n_waiting = 0;
     return st;

@@ -5,18 +5,31 @@
 
 #include "base/mem.h"
 
+static luce_status open_waiting(struct followers *fs, struct follower *f, luce_error *err)
+{
+    struct device *d = runner_device(fs->target);
+    size_t bytes = FOLLOW_WAITING * followers_feature(fs) * sizeof *f->waiting;
+    if (fs->held) return d->fns->hold(d, (void **)&f->waiting, bytes, err);
+    f->waiting = mem_zero(bytes);
+    return f->waiting ? LUCE_OK : fail(err, LUCE_E_NOMEM, "out of memory for the features of a text");
+}
+
 luce_status followers_open(struct followers *fs, luce_error *err)
 {
     fs->slot = mem_array((size_t)fs->n_slots, sizeof *fs->slot);
-    return fs->slot ? LUCE_OK : fail(err, LUCE_E_NOMEM, "out of memory for the drafter");
+    luce_status st = fs->slot ? LUCE_OK : fail(err, LUCE_E_NOMEM, "out of memory for the drafter");
+    for (int i = 0; i < fs->n_slots && !st; i++) st = open_waiting(fs, &fs->slot[i], err);
+    return st;
 }
 
 void followers_close(struct followers *fs)
 {
     for (int i = 0; fs->slot && i < fs->n_slots; i++) {
-        seq_close(fs->slot[i].seq);
-        mem_free(fs->slot[i].ids);
-        mem_free(fs->slot[i].waiting);
+        struct follower *f = &fs->slot[i];
+        seq_close(f->seq);
+        mem_free(f->ids);
+        if (fs->held) runner_device(fs->target)->fns->drop(runner_device(fs->target), f->waiting);
+        else mem_free(f->waiting);
     }
     mem_free(fs->slot);
     fs->slot = NULL;
@@ -73,8 +86,7 @@ luce_status follow(struct followers *fs, int slot, const int32_t *ids, int at, l
     struct follower *f = &fs->slot[slot];
     luce_status st = LUCE_OK;
     if (!f->ids) f->ids = mem_array((size_t)fs->context, sizeof *f->ids);
-    if (!f->waiting) f->waiting = mem_array(FOLLOW_WAITING * followers_feature(fs), sizeof *f->waiting);
-    if (!f->ids || !f->waiting) return fail(err, LUCE_E_NOMEM, "out of memory for the features of a text");
+    if (!f->ids) return fail(err, LUCE_E_NOMEM, "out of memory for the features of a text");
     if (!f->seq) st = seq_open(&f->seq, runner_cache(fs->runner), err);
     int same = same_text(f->ids, ids, f->end < at ? f->end : at);
     if (!st && same < f->end) st = put_by(fs, f, err);          /* it may come again */
@@ -103,8 +115,8 @@ static luce_status take_rows(struct followers *fs, struct follower *f, const str
         each = run_of_rows(o, i, end);
         for (int tap = 0; tap < fs->n_taps; tap++)
             rows[k++] = (struct rows_read){ .v = r->taps[tap], .first_row = o->first_row + (o->path ? o->path[i] : i),
-                                            .n_rows = each, .stride = feature * sizeof(float),
-                                            .host = f->waiting + (size_t)to * feature + (size_t)tap * embd };
+                                            .n_rows = each, .stride = feature * sizeof(float), .held = fs->held,
+                                            .to = f->waiting + (size_t)to * feature + (size_t)tap * embd };
     }
     luce_status st = runner_read_all(fs->target, rows, k, err);
     if (!st) f->n_waiting = to;

@@ -2,9 +2,10 @@
  * the drafter, whose positions stand for those of the text.
  *
  * Features (the outputs of some layers of the target, side by side) come with every step of the target. They wait
- * in host memory and go through the drafter together: when a guess is wanted, when there is no more room, or when
- * another text comes. The drafter's cache keeps texts as the target's does, and has room for as many: what is claimed
- * there is claimed here. Positions whose features are lost are left out: the drafter sees less, and guesses worse.
+ * in memory of the device (`held`) or of the host and go through the drafter together: when a guess is wanted, when
+ * there is no more room, or when another text comes. The drafter's cache keeps texts as the target's does, and has room
+ * for as many: what is claimed there is claimed here. Positions whose features are lost are left out: the drafter sees
+ * less, and guesses worse.
  * Threads: one owner, the drafter. */
 #ifndef LUCE_SPEC_FOLLOW_H
 #define LUCE_SPEC_FOLLOW_H
@@ -16,7 +17,7 @@ enum { FOLLOW_WAITING = NARROW_ROWS };  /* features of a text that wait, at most
 struct follower {                   /* of one slot of the target */
     struct seq *seq;                /* of the drafter; NULL until its first use */
     int32_t *ids;                   /* [context] the text whose features it has, from its start */
-    float *waiting;                 /* [FOLLOW_WAITING][feature] of the last n_waiting of them */
+    float *waiting;                 /* [FOLLOW_WAITING][feature] of the last n_waiting of them; see `held` */
     int n_waiting;
     int end;                        /* features reach to this position */
 };
@@ -29,6 +30,7 @@ typedef luce_status (*follow_feed)(struct drafter_state *s, struct follower *f, 
 struct followers {
     struct runner *target, *runner;
     int n_taps, embd, context, n_slots;
+    bool held;                      /* features wait where the target's device computes, and never come to the host */
     int ahead;                      /* a drafter's row holds a feature and the token so many places further: 0, 1 */
     follow_feed feed;
     struct drafter_state *state;    /* given to feed */

@@ -149,8 +149,8 @@ static luce_status read_(struct device *d, struct program *p, const struct rows_
             const double *from = interp_read(p->cache->interp, r->v) + (size_t)(r->first_row + row) * (size_t)s.cols;
             for (int i = 0; i < s.cols; i++) {
                 size_t at = (size_t)row * stride + (size_t)i;
-                if (s.type == DT_I32) ((int32_t *)r->host)[at] = p->nan ? -1 : (int32_t)from[i];
-                else ((float *)r->host)[at] = p->nan ? NAN : (float)from[i];
+                if (s.type == DT_I32) ((int32_t *)r->to)[at] = p->nan ? -1 : (int32_t)from[i];
+                else ((float *)r->to)[at] = p->nan ? NAN : (float)from[i];
             }
         }
     }

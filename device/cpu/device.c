@@ -87,7 +87,8 @@ static const struct device_fns fns = {
     .cache_open = cpu_cache_open, .cache_close = cpu_cache_close,
     .page_read = cpu_page_read, .page_write = cpu_page_write, .page_copy = cpu_page_copy,
     .compile = cpu_compile, .program_close = cpu_program_close, .run = cpu_run,
-    .read = cpu_read, .write = cpu_write, .measure = cpu_measure, .joules = cpu_joules, .tolerance = tolerance,
+    .hold = cpu_hold, .drop = cpu_drop, .read = cpu_read, .write = cpu_write, .write_held = cpu_write,
+    .measure = cpu_measure, .joules = cpu_joules, .tolerance = tolerance,
 };
 
 static luce_status pick_isa(const struct device_params *p, enum isa *out, luce_error *err)

@@ -419,6 +419,19 @@ static luce_status find_rows(const struct program *p, struct val v, int first, i
     return LUCE_OK;
 }
 
+luce_status cpu_hold(struct device *d, void **out, uint64_t bytes, luce_error *err)
+{
+    (void)d;
+    *out = mem_zero(bytes);
+    return *out ? LUCE_OK : fail(err, LUCE_E_NOMEM, "out of memory for %.1f MiB of rows", (double)bytes / 1048576);
+}
+
+void cpu_drop(struct device *d, void *held)
+{
+    (void)d;
+    mem_free(held);
+}
+
 luce_status cpu_read(struct device *d, struct program *p, const struct rows_read *rows, int n, luce_error *err)
 {
     (void)d;

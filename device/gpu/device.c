@@ -137,8 +137,8 @@ static const struct device_fns fns = {
     .close = close_gpu, .info = info, .has = has, .weight_bytes = gpu_weight_bytes, .upload = gpu_upload,
     .release = gpu_release, .cache_open = gpu_cache_open, .cache_close = gpu_cache_close,
     .page_read = gpu_page_read, .page_write = gpu_page_write, .page_copy = gpu_page_copy, .compile = gpu_compile,
-    .program_close = gpu_program_close, .run = gpu_run, .read = gpu_read, .write = gpu_write,
-    .measure = gpu_measure, .joules = joules, .tolerance = tolerance,
+    .program_close = gpu_program_close, .run = gpu_run, .hold = gpu_hold, .drop = gpu_drop, .read = gpu_read,
+    .write = gpu_write, .write_held = gpu_write_held, .measure = gpu_measure, .joules = joules, .tolerance = tolerance,
 };
 
 static luce_status claim(struct gpu *g, luce_error *err)

@@ -532,6 +532,12 @@ emulatedError_t emulatedMemcpyAsync(void *to, const void *from, size_t bytes, in
     memcpy(to, from, bytes);
     return emulatedSuccess;
 }
+emulatedError_t emulatedMemcpy2DAsync(void *to, size_t to_stride, const void *from, size_t from_stride, size_t width,
+                                      size_t rows, int, emulatedStream_t)
+{
+    for (size_t i = 0; i < rows; i++) memcpy((char *)to + i * to_stride, (const char *)from + i * from_stride, width);
+    return emulatedSuccess;
+}
 emulatedError_t emulatedMemsetAsync(void *p, int value, size_t bytes, emulatedStream_t)
 {
     memset(p, value, bytes);

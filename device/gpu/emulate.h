@@ -83,6 +83,8 @@ emulatedError_t emulatedFree(void *p);
 emulatedError_t emulatedMallocHost(void **out, size_t bytes);
 emulatedError_t emulatedFreeHost(void *p);
 emulatedError_t emulatedMemcpyAsync(void *to, const void *from, size_t bytes, int kind, emulatedStream_t s);
+emulatedError_t emulatedMemcpy2DAsync(void *to, size_t to_stride, const void *from, size_t from_stride, size_t width,
+                                      size_t rows, int kind, emulatedStream_t s);
 emulatedError_t emulatedMemsetAsync(void *p, int value, size_t bytes, emulatedStream_t s);
 emulatedError_t emulatedStreamCreateWithFlags(emulatedStream_t *out, unsigned flags);
 emulatedError_t emulatedStreamDestroy(emulatedStream_t s);

@@ -98,9 +98,13 @@ luce_status gpu_compile(struct device *d, struct program **out, const struct tap
 void gpu_program_close(struct device *d, struct program *p);
 luce_status gpu_run(struct device *d, struct program *p, const struct step *s, trace_fn trace, void *context,
                     luce_error *err);
+luce_status gpu_hold(struct device *d, void **out, uint64_t bytes, luce_error *err);
+void gpu_drop(struct device *d, void *held);
 luce_status gpu_read(struct device *d, struct program *p, const struct rows_read *rows, int n, luce_error *err);
 luce_status gpu_write(struct device *d, struct program *p, struct val v, int first_row, int n_rows,
                       const void *host, luce_error *err);
+luce_status gpu_write_held(struct device *d, struct program *p, struct val v, int first_row, int n_rows,
+                           const void *held, luce_error *err);
 
 /* measure.c */
 luce_status gpu_measure(struct device *d, struct device_limits *out, luce_error *err);

@@ -298,49 +298,77 @@ static uint8_t *row_at(const struct gpu *g, const struct program *p, struct val 
     return g->block + p->plan->offset[v.id] + (uint64_t)row * shape_row_bytes(p->tape->values[v.id].shape);
 }
 
-/* Rows on their way to `to`, side by side or `stride` bytes from one to the next. */
-static luce_status fetch(struct gpu *g, const struct program *p, const struct rows_read *r, uint8_t *to, size_t stride,
+luce_status gpu_hold(struct device *d, void **out, uint64_t bytes, luce_error *err)
+{
+    struct gpu *g = (struct gpu *)d;
+    luce_status st = gpu_alloc(g, out, bytes, "rows that outlive a step", err);
+    return st ? st : gpu_check(g, GPU(MemsetAsync)(*out, 0, bytes, g->stream), "clearing memory", err);
+}
+
+void gpu_drop(struct device *d, void *held)
+{
+    gpu_free((struct gpu *)d, held);
+}
+
+/* Rows on their way to `to`, `stride` bytes from one to the next. */
+static luce_status fetch(struct gpu *g, const struct program *p, const struct rows_read *r, void *to, size_t stride,
                          luce_error *err)
 {
     size_t row = shape_row_bytes(p->tape->values[r->v.id].shape);
-    int each = stride == row ? r->n_rows : 1;
-    luce_status st = LUCE_OK;
-    for (int i = 0; i < r->n_rows && !st; i += each)
-        st = gpu_check(g, GPU(MemcpyAsync)(to + (size_t)i * stride, row_at(g, p, r->v, r->first_row + i),
-                                           (size_t)each * row, GPU(MemcpyDeviceToHost), g->stream),
-                       "reading results", err);
-    return st;
+    if (r->n_rows == 0) return LUCE_OK;
+    return gpu_check(g, GPU(Memcpy2DAsync)(to, stride, row_at(g, p, r->v, r->first_row), row, row, (size_t)r->n_rows,
+                                           r->held ? GPU(MemcpyDeviceToDevice) : GPU(MemcpyDeviceToHost), g->stream),
+                     "reading results", err);
 }
 
-/* By way of pinned memory where all of it fits there, since copies elsewhere are waited for one by one. */
+/* How the rows come: they are here already, on the device they stay, by way of pinned memory where all of it fits
+ * there (copies elsewhere are waited for one by one), or straight. */
+enum way { BY_MIRROR, HELD, STAGED, STRAIGHT };
+
+static enum way way_of(const struct program *p, const struct rows_read *r, bool staged)
+{
+    if (r->held) return HELD;
+    return p->places[r->v.id].host ? BY_MIRROR : staged ? STAGED : STRAIGHT;
+}
+
 luce_status gpu_read(struct device *d, struct program *p, const struct rows_read *rows, int n, luce_error *err)
 {
     struct gpu *g = (struct gpu *)d;
     luce_status st = LUCE_OK;
     size_t total = 0, at = 0;
-    for (int i = 0; i < n; i++) {
-        size_t row = shape_row_bytes(p->tape->values[rows[i].v.id].shape);
-        if (!p->places[rows[i].v.id].host) total += (size_t)rows[i].n_rows * row;
-    }
+    for (int i = 0; i < n; i++)
+        if (way_of(p, &rows[i], true) == STAGED)
+            total += (size_t)rows[i].n_rows * shape_row_bytes(p->tape->values[rows[i].v.id].shape);
     bool staged = total <= GPU_STAGING;
     for (int i = 0; i < n && !st; i++) {
         const struct rows_read *r = &rows[i];
         size_t row = shape_row_bytes(p->tape->values[r->v.id].shape);
+        enum way way = way_of(p, r, staged);
         const uint8_t *mirror = (const uint8_t *)p->places[r->v.id].host;
-        if (mirror) rows_put(r, mirror + (size_t)r->first_row * row, row);
-        else if (staged) st = fetch(g, p, r, g->staging[0] + at, row, err);
-        else st = fetch(g, p, r, r->host, r->stride ? r->stride : row, err);
-        if (!mirror) at += (size_t)r->n_rows * row;
+        if (way == BY_MIRROR) rows_put(r, mirror + (size_t)r->first_row * row, row);
+        else if (way == STAGED) st = fetch(g, p, r, g->staging[0] + at, row, err);
+        else st = fetch(g, p, r, r->to, r->stride ? r->stride : row, err);
+        if (way == STAGED) at += (size_t)r->n_rows * row;
     }
     if (!st && total) st = wait(g, "reading results", err);
     at = 0;
-    for (int i = 0; i < n && !st && staged; i++) {
+    for (int i = 0; i < n && !st; i++) {
         size_t row = shape_row_bytes(p->tape->values[rows[i].v.id].shape);
-        if (p->places[rows[i].v.id].host) continue;
+        if (way_of(p, &rows[i], staged) != STAGED) continue;
         rows_put(&rows[i], g->staging[0] + at, row);
         at += (size_t)rows[i].n_rows * row;
     }
     return st;
+}
+
+static luce_status put_rows(struct gpu *g, struct program *p, struct val v, int first_row, int n_rows,
+                            const void *from, bool held, luce_error *err)
+{
+    uint64_t bytes = (uint64_t)n_rows * shape_row_bytes(p->tape->values[v.id].shape);
+    luce_status st = claim(g, p, err);
+    return st ? st : gpu_check(g, GPU(MemcpyAsync)(row_at(g, p, v, first_row), from, bytes,
+                                                   held ? GPU(MemcpyDeviceToDevice) : GPU(MemcpyHostToDevice),
+                                                   g->stream), "writing inputs", err);
 }
 
 /* The host's memory is pageable, and may be used again when the copy returns. */
@@ -348,10 +376,12 @@ luce_status gpu_write(struct device *d, struct program *p, struct val v, int fir
                       const void *host, luce_error *err)
 {
     struct gpu *g = (struct gpu *)d;
-    uint64_t bytes = (uint64_t)n_rows * shape_row_bytes(p->tape->values[v.id].shape);
-    luce_status st = claim(g, p, err);
-    if (!st) st = gpu_check(g, GPU(MemcpyAsync)(row_at(g, p, v, first_row), host, bytes,
-                                                GPU(MemcpyHostToDevice), g->stream),
-                            "writing inputs", err);
+    luce_status st = put_rows(g, p, v, first_row, n_rows, host, false, err);
     return st ? st : gpu_check(g, GPU(StreamSynchronize)(g->stream), "writing inputs", err);
+}
+
+luce_status gpu_write_held(struct device *d, struct program *p, struct val v, int first_row, int n_rows,
+                           const void *held, luce_error *err)
+{
+    return put_rows((struct gpu *)d, p, v, first_row, n_rows, held, true, err);
 }
