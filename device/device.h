@@ -96,16 +96,19 @@ struct device_fns {
     luce_status (*compile)(struct device *d, struct program **out, const struct tape *t,
                            const struct plan *p, struct device_cache *c, luce_error *err);
     void (*program_close)(struct device *d, struct program *p);
-    /* Runs the step: applies its edits, then every call. Returns when the results can be read.
-     * LUCE_E_DEVICE: the device is lost. trace may be NULL; tracing runs call by call. */
+    /* Runs the step after all before it: applies its edits, then every call. May return before that is done; the step
+     * is the caller's again. LUCE_E_DEVICE: the device is lost, which a wait may notice later. trace may be NULL;
+     * tracing runs call by call. */
     luce_status (*run)(struct device *d, struct program *p, const struct step *s, trace_fn trace,
                        void *context, luce_error *err);
+    /* Returns when all steps have run. */
+    luce_status (*wait)(struct device *d, luce_error *err);
     /* Memory of the device for rows that outlive a step, zeros at first. Owned by the caller; NULL is fine for drop. */
     luce_status (*hold)(struct device *d, void **out, uint64_t bytes, luce_error *err);
     void (*drop)(struct device *d, void *held);
-    /* Rows of kept values of the last run, all with one wait at most (none for held ones), and rows of an input before
-     * the next one: from host memory, or from held memory, which nobody waits for. write also takes other kept values:
-     * tests poison an output before it is computed. */
+    /* Rows of kept values of the last run, which it waits for, once at most (never for held ones), and rows of an input
+     * before the next one: from host memory, or from held memory, which nobody waits for. write also takes other kept
+     * values: tests poison an output before it is computed. */
     luce_status (*read)(struct device *d, struct program *p, const struct rows_read *rows, int n, luce_error *err);
     luce_status (*write)(struct device *d, struct program *p, struct val v, int first_row, int n_rows,
                          const void *host, luce_error *err);

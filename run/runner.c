@@ -225,7 +225,7 @@ static luce_status run_edits(struct runner *r, struct program *program, luce_err
     return LUCE_OK;
 }
 
-luce_status runner_trace(struct runner *r, trace_fn fn, void *context, luce_error *err)
+static luce_status queue(struct runner *r, trace_fn fn, void *context, luce_error *err)
 {
     struct step *s = r->step;
     struct bucketed *b;
@@ -250,6 +250,17 @@ luce_status runner_trace(struct runner *r, trace_fn fn, void *context, luce_erro
         if ((st = seq_checkpoint(r->seq[i], err))) return st;
     }
     return LUCE_OK;
+}
+
+luce_status runner_queue(struct runner *r, luce_error *err)
+{
+    return queue(r, NULL, NULL, err);
+}
+
+luce_status runner_trace(struct runner *r, trace_fn fn, void *context, luce_error *err)
+{
+    luce_status st = queue(r, fn, context, err);
+    return st ? st : r->device->fns->wait(r->device, err);
 }
 
 luce_status runner_settle(struct runner *r, struct seq *s, luce_error *err)

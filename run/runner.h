@@ -72,6 +72,8 @@ luce_status runner_give_held(struct runner *r, struct val v, int row, int n_rows
 /* Runs it. Wide rows are then part of their sequence; narrow ones wait for seq_accept. After
  * LUCE_E_DEVICE the runner can only be closed. */
 luce_status runner_run(struct runner *r, luce_error *err);
+/* The same, without waiting for it: reading results does, and until then other steps may be queued. */
+luce_status runner_queue(struct runner *r, luce_error *err);
 /* The sequence ends, and no step carries out its last commit: does so as far as that fills a page, which can then be
  * claimed by others. */
 luce_status runner_settle(struct runner *r, struct seq *s, luce_error *err);

@@ -16,8 +16,9 @@ struct drafter_state {
     struct sayable say;
     const struct dflash *d;
     struct followers texts;
-    float *code;                    /* [NARROW_ROWS][rank] e of each depth, then one row of P and of S */
-    struct candidates depth[NARROW_ROWS];   /* of the text whose tree is being built, by depth */
+    float *code;                    /* [NARROW_ROWS][rank] e of each wanted row, then one row of P and of S */
+    struct candidates guess[NARROW_ROWS];   /* of each wanted row */
+    int first;                      /* wanted row of depth 1 of the text whose tree is being built */
 };
 
 static void close_dflash(struct drafter_state *s)
@@ -111,7 +112,7 @@ static luce_status feed(struct drafter_state *s, struct follower *const *f, int 
         if (f[i]->n_waiting)
             st = runner_give_held(s->runner, runner_record(s->runner)->given, row[i], f[i]->n_waiting, f[i]->waiting,
                                   err);
-    if (!st) st = runner_run(s->runner, err);
+    if (!st) st = runner_queue(s->runner, err);
     for (int i = 0; i < n && !st; i++) f[i]->n_waiting = 0;
     return st;
 }
@@ -179,11 +180,11 @@ static void normalise(struct candidates *c)
 }
 
 /* DFlash2: the order of the candidates depends on the token before. */
-static void select_after(struct drafter_state *s, int depth, int32_t after, struct candidates *out)
+static void select_after(struct drafter_state *s, int row, int32_t after, struct candidates *out)
 {
     const struct dflash *d = s->d;
-    const struct candidates *from = &s->depth[depth];
-    const float *e = s->code + (size_t)depth * (size_t)d->rank;
+    const struct candidates *from = &s->guess[row];
+    const float *e = s->code + (size_t)row * (size_t)d->rank;
     float *before = s->code + (size_t)NARROW_ROWS * (size_t)d->rank, *code = before + d->rank;
     dflash_code(d, d->before, after, before);
     *out = (struct candidates){ .n = 0 };
@@ -205,17 +206,18 @@ static void select_after(struct drafter_state *s, int depth, int32_t after, stru
 static void children(void *context, int depth, int32_t after, struct candidates *out)
 {
     struct drafter_state *s = context;
-    if (s->d->rank) select_after(s, depth, after, out);
-    else *out = s->depth[depth];
+    int row = s->first + depth - 1;
+    if (s->d->rank) select_after(s, row, after, out);
+    else *out = s->guess[row];
 }
 
-/* The candidates of each depth of a block whose first wanted row is `out`. */
-static luce_status read_block(struct drafter_state *s, const struct draft *d, int out, luce_error *err)
+/* What the last step gave, all of it with one wait. */
+static luce_status read_blocks(struct drafter_state *s, luce_error *err)
 {
-    int n = d->block - 1 < d->depth ? d->block - 1 : d->depth;
-    luce_status st = guesses_read(s->runner, &s->say, out, n, s->depth + 1, err);
-    if (st || s->d->rank == 0) return st;
-    return runner_read(s->runner, runner_record(s->runner)->taps[0], out, n, s->code + s->d->rank, err);
+    int n = runner_step(s->runner)->head.n_out;
+    luce_status st = LUCE_OK;
+    if (s->d->rank) st = runner_read(s->runner, runner_record(s->runner)->taps[0], 0, n, s->code, err);
+    return st ? st : guesses_read(s->runner, &s->say, 0, n, s->guess, err);
 }
 
 /* Blocks of texts from `from` on, as many as one step takes; *to: the first that it does not. */
@@ -238,12 +240,13 @@ static luce_status run_blocks(struct drafter_state *s, struct draft *const *draf
         seq_set_origin(seq, origin);
         rows += d->block;
     }
-    if (!st) st = runner_run(s->runner, err);
+    if (!st) st = runner_queue(s->runner, err);
+    if (!st) st = read_blocks(s, err);
     struct ddtree_source source = { .context = s, .children = children };
     for (int i = from; i < *to && !st; i++) {
-        st = read_block(s, drafts[i], out[i - from], err);
-        if (!st) ddtree_build(&drafts[i]->tree, drafts[i]->most, drafts[i]->depth, drafts[i]->margin,
-                              &source);
+        struct draft *d = drafts[i];
+        s->first = out[i - from];
+        ddtree_build(&d->tree, d->most, d->depth < d->block ? d->depth : d->block - 1, d->margin, &source);
     }
     return st;
 }

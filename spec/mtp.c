@@ -70,7 +70,7 @@ static luce_status feed(struct drafter_state *s, struct follower *f, const int32
     runner_begin(s->runner, STEP_NARROW);
     luce_status st = add_waiting(s, f, ids, n, WANT_NONE, NULL, err);
     if (!st) st = give(s, 0, n, f->waiting, err);
-    if (!st) st = runner_run(s->runner, err);
+    if (!st) st = runner_queue(s->runner, err);
     if (st) return st;
     seq_accept(f->seq, NULL, n);
     f->n_waiting -= n;
@@ -125,15 +125,15 @@ static luce_status run(struct drafter_state *s, struct pass *pass, int n, bool f
         bool waiting = first && p->f->n_waiting && p->held > seq_length(p->f->seq);
         if (p->rows) st = give(s, p->first, p->rows, waiting ? p->f->waiting : p->hidden, err);
     }
-    if (!st) st = runner_run(s->runner, err);
+    if (!st) st = runner_queue(s->runner, err);
     for (int i = 0; i < n && !st; i++) {
         struct pass *p = &pass[i];
         if (p->rows == 0) continue;
         seq_accept(p->f->seq, NULL, p->rows);
         if (first && seq_length(p->f->seq) == p->held) p->f->n_waiting = 0;
         struct candidates c;
-        st = guesses_read(s->runner, &s->say, p->out, 1, &c, err);
-        if (!st) st = runner_read(s->runner, r->hidden, p->out, 1, p->hidden, err);
+        st = runner_read(s->runner, r->hidden, p->out, 1, p->hidden, err);      /* waits for the rest, too */
+        if (!st) st = guesses_read(s->runner, &s->say, p->out, 1, &c, err);
         if (!st) p->node = guesses_grow(p->draft, p->node, &c, &p->token);
     }
     return st;

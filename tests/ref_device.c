@@ -138,6 +138,12 @@ static luce_status run(struct device *d, struct program *p, const struct step *s
     return interp_run(p->cache->interp, s, err);
 }
 
+static luce_status wait_(struct device *d, luce_error *err)
+{
+    (void)d, (void)err;
+    return LUCE_OK;
+}
+
 static luce_status read_(struct device *d, struct program *p, const struct rows_read *rows, int n, luce_error *err)
 {
     (void)d, (void)err;
@@ -161,7 +167,7 @@ static const struct device_fns fns = {
     .close = close_device, .info = info, .has = has, .weight_bytes = weight_bytes, .upload = upload,
     .release = release, .cache_open = cache_open_, .cache_close = cache_close_, .compile = compile,
     .program_close = program_close, .page_read = page_read,
-    .page_write = page_write, .page_copy = page_copy, .run = run, .read = read_,
+    .page_write = page_write, .page_copy = page_copy, .run = run, .wait = wait_, .read = read_,
 };
 
 struct device *ref_device(bool equal_bits, uint64_t memory_free)

@@ -324,9 +324,9 @@ TEST(devices_hold_rows_from_step_to_step)
     check_held(gpu);
 }
 
-/* A guess by DFlash: the host waits for the step of the target, for the pass that takes the features of its accepted
- * rows in (they never leave the device), for the block, and for what a selector needs. */
-TEST(gpu_guesses_wait_once_for_each_pass)
+/* A guess by DFlash: the host waits for the step of the target and for the block with what a selector needs, not for
+ * the features of the accepted rows (they never leave the device) nor the pass that takes them in. */
+TEST(gpu_guesses_wait_for_the_model_and_for_the_block)
 {
     static const int parent[] = { -1, 0, 0, 2, 3, 4, 0, 6 };    /* accepted rows with a gap */
     static const uint8_t path[] = { 0, 2, 3 };
@@ -338,6 +338,7 @@ TEST(gpu_guesses_wait_once_for_each_pass)
         luce_error err = { 0 };
         char file[512];
         int32_t ids[TEXT_MOST], tokens[NODES];
+        struct tree queued = { 0 };
         if (!d) SKIP("no GPU");
         snprintf(file, sizeof file, "%s", fixture(second ? "dflash/v2_llama.gguf" : "dflash/v1_llama.gguf"));
         if (!dflash_rig_open(&g, d, file, second, 1)) return;
@@ -359,9 +360,16 @@ TEST(gpu_guesses_wait_once_for_each_pass)
             for (int i = 0; i < KEPT; i++) ids[at + i] = tokens[path[i]];
             struct observed o = { .slot = seq_slot(s), .ids = ids, .at = at, .first_row = 0, .n = KEPT, .path = path };
             CHECK_OK(g.drafter->observe(g.state, &o, &err), err);
-            dflash_guess(&g, seq_slot(s), ids, at + KEPT + 1, BLOCK - 1);
-            CHECK_EQ(d->n_waits - before, 3 + second);
+            queued = dflash_guess(&g, seq_slot(s), ids, at + KEPT + 1, BLOCK - 1);
+            CHECK_EQ(d->n_waits - before, 2);
         }
+        int n = seq_length(s);
+        seq_close(s);
+        CHECK_OK(seq_open(&s, runner_cache(g.target), &err), err);          /* the same text, fed with waits */
+        drafter_rig_feed(&g, s, ids, 39, 64, STEP_WIDE);
+        drafter_rig_feed(&g, s, ids, n, 1, STEP_NARROW);
+        struct tree waited = dflash_guess(&g, seq_slot(s), ids, n + 1, BLOCK - 1);
+        CHECK(dflash_same_tree(&queued, &waited), "dflash%d: another guess", second + 1);
         seq_close(s);
         drafter_rig_close(&g);
     }

@@ -295,6 +295,7 @@ luce_status cpu_compile(struct device *d, struct program **out, const struct tap
 void cpu_program_close(struct device *d, struct program *p);
 luce_status cpu_run(struct device *d, struct program *p, const struct step *s, trace_fn trace, void *context,
                     luce_error *err);
+luce_status cpu_wait(struct device *d, luce_error *err);
 luce_status cpu_hold(struct device *d, void **out, uint64_t bytes, luce_error *err);
 void cpu_drop(struct device *d, void *held);
 luce_status cpu_read(struct device *d, struct program *p, const struct rows_read *rows, int n, luce_error *err);

@@ -86,7 +86,7 @@ static const struct device_fns fns = {
     .weight_bytes = cpu_weight_bytes, .upload = cpu_upload, .release = cpu_release,
     .cache_open = cpu_cache_open, .cache_close = cpu_cache_close,
     .page_read = cpu_page_read, .page_write = cpu_page_write, .page_copy = cpu_page_copy,
-    .compile = cpu_compile, .program_close = cpu_program_close, .run = cpu_run,
+    .compile = cpu_compile, .program_close = cpu_program_close, .run = cpu_run, .wait = cpu_wait,
     .hold = cpu_hold, .drop = cpu_drop, .read = cpu_read, .write = cpu_write, .write_held = cpu_write,
     .measure = cpu_measure, .joules = cpu_joules, .tolerance = tolerance,
 };

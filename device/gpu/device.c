@@ -49,7 +49,6 @@ static void close_gpu(struct device *d)
         if (g->staging[i]) (void)GPU(FreeHost)(g->staging[i]);
         if (g->staged[i]) (void)GPU(EventDestroy)(g->staged[i]);
     }
-    if (g->host_step) (void)GPU(FreeHost)(g->host_step);
     gpu_free(g, g->step);
     gpu_free(g, g->tree);
     gpu_free(g, g->serial);
@@ -137,7 +136,8 @@ static const struct device_fns fns = {
     .close = close_gpu, .info = info, .has = has, .weight_bytes = gpu_weight_bytes, .upload = gpu_upload,
     .release = gpu_release, .cache_open = gpu_cache_open, .cache_close = gpu_cache_close,
     .page_read = gpu_page_read, .page_write = gpu_page_write, .page_copy = gpu_page_copy, .compile = gpu_compile,
-    .program_close = gpu_program_close, .run = gpu_run, .hold = gpu_hold, .drop = gpu_drop, .read = gpu_read,
+    .program_close = gpu_program_close, .run = gpu_run, .wait = gpu_wait, .hold = gpu_hold, .drop = gpu_drop,
+    .read = gpu_read,
     .write = gpu_write, .write_held = gpu_write_held, .measure = gpu_measure, .joules = joules, .tolerance = tolerance,
 };
 
@@ -149,8 +149,6 @@ static luce_status claim(struct gpu *g, luce_error *err)
         if (!st) st = gpu_check(g, GPU(EventCreateWithFlags)(&g->staged[i], GPU(EventDisableTiming)),
                                 "making an event", err);
     }
-    if (!st) st = gpu_check(g, GPU(MallocHost)((void **)&g->host_step, sizeof *g->host_step),
-                            "claiming pinned memory", err);
     if (!st) st = gpu_alloc(g, (void **)&g->step, sizeof *g->step, "the step", err);
     if (!st) st = gpu_alloc(g, (void **)&g->tree, STEP_SEQS * sizeof *g->tree, "the step", err);
     if (!st) st = gpu_alloc(g, (void **)&g->serial, 256, "the step", err);

@@ -476,7 +476,7 @@ luce_status program_emit(struct gpu *g, struct program *p, bool all, struct laun
     struct emitter e = { .g = g, .p = p, .all = all, .out = out, .index = -1, .err = err };
     out->n = 0;
     const int *most = p->plan->bucket.rows;
-    struct begin_args b = { .host = g->host_step, .step = g->step, .tree = g->tree, .serial = g->serial,
+    struct begin_args b = { .host = p->step, .step = g->step, .tree = g->tree, .serial = g->serial,
                             .bucket = { .rows = most[DOM_ROWS], .outs = most[DOM_OUT], .seqs = bucket_seqs(p) } };
     for (int k = 0; p->cache && k < p->cache->layout->n_kinds; k++) {
         b.table[k] = p->cache->table[k];

@@ -1,5 +1,6 @@
 /* device/gpu/emulate.cpp - see emulate.h. The threads of a launch are stacks that take turns on the caller's
  * thread. A block starts when those before it have ended, or when they all wait for what it has to say. */
+#include <functional>
 #include <memory>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,6 +51,21 @@ static std::unordered_map<const void *, kernel> kernels;
 static std::unordered_map<void *, size_t> sizes;
 static size_t in_use;
 static emulated_graph *capturing;
+
+/* What the stream has still to do: as late as it may happen, so that tests see who forgot to wait. */
+static std::vector<std::function<void()>> &queued = *new std::vector<std::function<void()>>();
+static void drain()
+{
+    std::vector<std::function<void()>> now;
+    now.swap(queued);
+    for (auto &f : now) f();
+}
+static bool is_pageable(const void *p)
+{
+    for (auto &s : sizes)
+        if (p >= s.first && (const char *)p < (const char *)s.first + s.second) return false;
+    return true;
+}
 
 /* The launch at work. */
 static const launched *work;
@@ -451,6 +467,7 @@ emulatedError_t emulatedLaunchKernelExC(const emulatedLaunchConfig_t *c, const v
         return emulatedErrorLaunch;
     launched l = { k, c->gridDim, c->blockDim, c->dynamicSmemBytes, {} };
     if (!capturing) {
+        drain();
         run(&l, args);
         return emulatedSuccess;
     }
@@ -462,10 +479,12 @@ emulatedError_t emulatedLaunchKernelExC(const emulatedLaunchConfig_t *c, const v
 emulatedError_t emulatedGraphLaunch(emulatedGraphExec_t g, emulatedStream_t)
 {
     if (fail_in[EMULATED_LAUNCH] >= 0 && fail_in[EMULATED_LAUNCH]-- == 0) return emulatedErrorLaunch;
-    for (launched &l : g->launches) {
-        void *args[] = { l.args.data() };
-        run(&l, args);
-    }
+    queued.push_back([g]() {
+        for (launched &l : g->launches) {
+            void *args[] = { l.args.data() };
+            run(&l, args);
+        }
+    });
     return emulatedSuccess;
 }
 emulatedError_t emulatedStreamBeginCapture(emulatedStream_t, int)
@@ -491,6 +510,7 @@ emulatedError_t emulatedGraphDestroy(emulatedGraph_t g)
 }
 emulatedError_t emulatedGraphExecDestroy(emulatedGraphExec_t g)
 {
+    drain();
     delete g;
     return emulatedSuccess;
 }
@@ -508,6 +528,7 @@ emulatedError_t emulatedFree(void *p)
 {
     auto found = sizes.find(p);
     if (found == sizes.end()) return emulatedErrorLaunch;
+    drain();
     in_use -= found->second;
     sizes.erase(found);
     free(p);
@@ -527,20 +548,25 @@ emulatedError_t emulatedFreeHost(void *p)
 {
     return emulatedFree(p);
 }
-emulatedError_t emulatedMemcpyAsync(void *to, const void *from, size_t bytes, int, emulatedStream_t)
+emulatedError_t emulatedMemcpyAsync(void *to, const void *from, size_t bytes, int kind, emulatedStream_t s)
 {
-    memcpy(to, from, bytes);
-    return emulatedSuccess;
+    return emulatedMemcpy2DAsync(to, bytes, from, bytes, bytes, 1, kind, s);
 }
 emulatedError_t emulatedMemcpy2DAsync(void *to, size_t to_stride, const void *from, size_t from_stride, size_t width,
                                       size_t rows, int, emulatedStream_t)
 {
-    for (size_t i = 0; i < rows; i++) memcpy((char *)to + i * to_stride, (const char *)from + i * from_stride, width);
+    std::vector<char> kept;
+    if (rows && is_pageable(from)) kept.assign((const char *)from, (const char *)from + (rows - 1) * from_stride + width);
+    queued.push_back([=, kept = std::move(kept)]() {
+        const char *at = kept.empty() ? (const char *)from : kept.data();
+        for (size_t i = 0; i < rows; i++) memcpy((char *)to + i * to_stride, at + i * from_stride, width);
+    });
+    if (is_pageable(to)) drain();
     return emulatedSuccess;
 }
 emulatedError_t emulatedMemsetAsync(void *p, int value, size_t bytes, emulatedStream_t)
 {
-    memset(p, value, bytes);
+    queued.push_back([=]() { memset(p, value, bytes); });
     return emulatedSuccess;
 }
 
@@ -602,6 +628,7 @@ emulatedError_t emulatedStreamDestroy(emulatedStream_t)
 }
 emulatedError_t emulatedStreamSynchronize(emulatedStream_t)
 {
+    drain();
     return emulatedSuccess;
 }
 emulatedError_t emulatedEventCreate(emulatedEvent_t *out)
@@ -615,13 +642,16 @@ emulatedError_t emulatedEventCreateWithFlags(emulatedEvent_t *out, unsigned)
 }
 emulatedError_t emulatedEventRecord(emulatedEvent_t e, emulatedStream_t)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    e->seconds = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    queued.push_back([e]() {
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        e->seconds = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    });
     return emulatedSuccess;
 }
 emulatedError_t emulatedEventSynchronize(emulatedEvent_t)
 {
+    drain();
     return emulatedSuccess;
 }
 emulatedError_t emulatedEventElapsedTime(float *ms, emulatedEvent_t from, emulatedEvent_t to)
@@ -631,6 +661,7 @@ emulatedError_t emulatedEventElapsedTime(float *ms, emulatedEvent_t from, emulat
 }
 emulatedError_t emulatedEventDestroy(emulatedEvent_t e)
 {
+    drain();
     delete e;
     return emulatedSuccess;
 }

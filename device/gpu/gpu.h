@@ -21,7 +21,6 @@ struct gpu {
     struct nvml *nvml;          /* NULL: not there */
     uint8_t *staging[2];        /* pinned, for uploads */
     gpu_event staged[2];
-    struct step *host_step;     /* pinned; the begin kernel reads it */
     struct step *step;          /* on the device */
     int32_t *tree;              /* [STEP_SEQS] on the device */
     uint32_t *serial;
@@ -31,6 +30,7 @@ struct gpu {
     uint8_t *block, *parts;
     uint64_t block_bytes, parts_bytes;
     unsigned generation;        /* of both */
+    uint64_t n_queued, n_done;  /* steps that were launched, and those of them that have surely run */
     bool lost;
 };
 
@@ -98,6 +98,7 @@ luce_status gpu_compile(struct device *d, struct program **out, const struct tap
 void gpu_program_close(struct device *d, struct program *p);
 luce_status gpu_run(struct device *d, struct program *p, const struct step *s, trace_fn trace, void *context,
                     luce_error *err);
+luce_status gpu_wait(struct device *d, luce_error *err);
 luce_status gpu_hold(struct device *d, void **out, uint64_t bytes, luce_error *err);
 void gpu_drop(struct device *d, void *held);
 luce_status gpu_read(struct device *d, struct program *p, const struct rows_read *rows, int n, luce_error *err);

@@ -1,7 +1,7 @@
 /* device/gpu/program.c - a tape compiled for one width bucket: where values lie, the captured graph, runs.
- * A run copies the step into pinned memory and launches the graph, whose first node fetches it; nothing
- * is allocated. Every node may start while its predecessor still runs and waits by itself
- * (programmatic dependent launch). */
+ * A run copies the step into pinned memory of the program and launches the graph, whose first node fetches it;
+ * nothing is allocated. It does not wait: who reads does, and the program's next run, which overwrites the step. Every
+ * node may start while its predecessor still runs and waits by itself (programmatic dependent launch). */
 #include "device/gpu/program.h"
 
 #include <string.h>
@@ -149,6 +149,8 @@ luce_status gpu_compile(struct device *d, struct program **out, const struct tap
         place_forms(p);
         st = place_mirrors(g, p, err);
     }
+    if (!st) st = gpu_check(g, GPU(MallocHost)((void **)&p->step, step_bytes(plan->bucket.rows[DOM_ROWS])),
+                            "claiming pinned memory", err);
     if (!st) st = program_prepare(g, p, err);
     if (!st) st = claim(g, p, err);
     if (st) {
@@ -161,10 +163,11 @@ luce_status gpu_compile(struct device *d, struct program **out, const struct tap
 
 void gpu_program_close(struct device *d, struct program *p)
 {
-    (void)d;
     if (!p) return;
+    if (p->queued > ((struct gpu *)d)->n_done) (void)gpu_wait(d, NULL);
     if (p->graph) (void)GPU(GraphExecDestroy)(p->graph);
     if (p->host) (void)GPU(FreeHost)(p->host);
+    if (p->step) (void)GPU(FreeHost)(p->step);
     mem_free(p->launches.at);
     mem_free(p->packs);
     mem_free(p->places);
@@ -205,9 +208,9 @@ static luce_status build(struct gpu *g, struct program *p, luce_error *err)
 }
 
 /* The step's parts that are in use, to where the begin kernel reads them. */
-static void put_step(struct gpu *g, const struct step *s)
+static void put_step(struct program *p, const struct step *s)
 {
-    struct step *to = g->host_step;
+    struct step *to = p->step;
     to->head = s->head;
     memcpy(to->seq, s->seq, (size_t)s->head.n_seqs * sizeof *s->seq);
     memcpy(to->out, s->out, (size_t)s->head.n_out * sizeof *s->out);
@@ -273,7 +276,15 @@ static luce_status run_traced(struct gpu *g, struct program *p, const struct ste
 static luce_status wait(struct gpu *g, const char *what, luce_error *err)
 {
     g->base.n_waits++;
-    return gpu_check(g, GPU(StreamSynchronize)(g->stream), what, err);
+    luce_status st = gpu_check(g, GPU(StreamSynchronize)(g->stream), what, err);
+    if (!st) g->n_done = g->n_queued;
+    return st;
+}
+
+luce_status gpu_wait(struct device *d, luce_error *err)
+{
+    struct gpu *g = (struct gpu *)d;
+    return g->n_done < g->n_queued ? wait(g, "running", err) : LUCE_OK;
 }
 
 luce_status gpu_run(struct device *d, struct program *p, const struct step *s, trace_fn trace, void *context,
@@ -283,14 +294,14 @@ luce_status gpu_run(struct device *d, struct program *p, const struct step *s, t
     if (g->lost)
         return fail(err, LUCE_E_DEVICE, GPU_NAME ":%d failed before and cannot be used any more by this process",
                     g->index);
-    put_step(g, s);
+    luce_status st = p->queued > g->n_done ? gpu_wait(d, err) : LUCE_OK;
+    if (st) return st;
+    put_step(p, s);
     if (trace) return run_traced(g, p, s, trace, context, err);
-    if (!p->graph || p->generation != g->generation) {
-        luce_status st = build(g, p, err);
-        if (st) return st;
-    }
-    luce_status st = gpu_check(g, GPU(GraphLaunch)(p->graph, g->stream), "running", err);
-    return st ? st : wait(g, "running", err);
+    if (!p->graph || p->generation != g->generation) st = build(g, p, err);
+    if (!st) st = gpu_check(g, GPU(GraphLaunch)(p->graph, g->stream), "running", err);
+    if (!st) p->queued = ++g->n_queued;
+    return st;
 }
 
 static uint8_t *row_at(const struct gpu *g, const struct program *p, struct val v, int row)
@@ -336,6 +347,8 @@ luce_status gpu_read(struct device *d, struct program *p, const struct rows_read
     struct gpu *g = (struct gpu *)d;
     luce_status st = LUCE_OK;
     size_t total = 0, at = 0;
+    bool wanted = false;
+    for (int i = 0; i < n; i++) wanted |= !rows[i].held;
     for (int i = 0; i < n; i++)
         if (way_of(p, &rows[i], true) == STAGED)
             total += (size_t)rows[i].n_rows * shape_row_bytes(p->tape->values[rows[i].v.id].shape);
@@ -344,17 +357,19 @@ luce_status gpu_read(struct device *d, struct program *p, const struct rows_read
         const struct rows_read *r = &rows[i];
         size_t row = shape_row_bytes(p->tape->values[r->v.id].shape);
         enum way way = way_of(p, r, staged);
-        const uint8_t *mirror = (const uint8_t *)p->places[r->v.id].host;
-        if (way == BY_MIRROR) rows_put(r, mirror + (size_t)r->first_row * row, row);
-        else if (way == STAGED) st = fetch(g, p, r, g->staging[0] + at, row, err);
+        if (way == BY_MIRROR) continue;
+        if (way == STAGED) st = fetch(g, p, r, g->staging[0] + at, row, err);
         else st = fetch(g, p, r, r->to, r->stride ? r->stride : row, err);
         if (way == STAGED) at += (size_t)r->n_rows * row;
     }
-    if (!st && total) st = wait(g, "reading results", err);
+    if (!st && wanted && (total || p->queued > g->n_done)) st = wait(g, "reading results", err);
     at = 0;
     for (int i = 0; i < n && !st; i++) {
         size_t row = shape_row_bytes(p->tape->values[rows[i].v.id].shape);
-        if (way_of(p, &rows[i], staged) != STAGED) continue;
+        const uint8_t *mirror = (const uint8_t *)p->places[rows[i].v.id].host;
+        enum way way = way_of(p, &rows[i], staged);
+        if (way == BY_MIRROR) rows_put(&rows[i], mirror + (size_t)rows[i].first_row * row, row);
+        if (way != STAGED) continue;
         rows_put(&rows[i], g->staging[0] + at, row);
         at += (size_t)rows[i].n_rows * row;
     }

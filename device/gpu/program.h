@@ -24,6 +24,8 @@ struct program {
     struct device_cache *cache;
     struct place *places;       /* by value id */
     int32_t *host;              /* pinned; all mirrors */
+    struct step *step;          /* pinned; the begin kernel reads it */
+    uint64_t queued;            /* the number of the step that was put there last */
     struct gpu_pack **packs;    /* [call][PACK_MOST] of products */
     uint64_t scratch_at, panel_at, bytes, parts_bytes;  /* in the block */
     struct launches launches;
