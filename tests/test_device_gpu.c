@@ -8,26 +8,11 @@
 #include "device/gpu/emulate.h"
 #endif
 #include "dflash_rig.h"
+#include "gpu_rig.h"
 #include "model/open.h"
 #include "quant/quant.h"
 #include "run/runner.h"
 #include "tests/test.h"
-
-static struct device *open_gpu(void)
-{
-    struct device *d = NULL;
-    luce_error err = { 0 };
-    for (size_t k = 0; device_kind_at(k); k++) {
-        const struct device_kind *kind = device_kind_at(k);
-        if (!strcmp(kind->name, "cpu") || kind->count() == 0) continue;
-        CHECK_OK(kind->open(&d, 0, &(struct device_params){ 0 }, &err), err);
-        return d;
-    }
-#ifdef LUCE_EMULATED_GPU
-    CHECK_OK(device_kind_gpu.open(&d, 0, &(struct device_params){ 0 }, &err), err);
-#endif
-    return d;
-}
 
 /* Then a run takes a sample of the formats only: most of them are the same to the GPU. */
 static bool emulated(struct device *d)

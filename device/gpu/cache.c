@@ -50,6 +50,7 @@ void gpu_cache_close(struct device *d, struct device_cache *c)
     for (int k = 0; k < KV_POOLS; k++) gpu_free((struct gpu *)d, c->pages[k]);
     for (int k = 0; k < KV_MAX_KINDS; k++) gpu_free((struct gpu *)d, c->table[k]);
     gpu_free((struct gpu *)d, c->arrived);
+    gpu_free((struct gpu *)d, c->block.at);
     mem_free(c);
 }
 

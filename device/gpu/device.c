@@ -52,8 +52,8 @@ static void close_gpu(struct device *d)
     gpu_free(g, g->step);
     gpu_free(g, g->tree);
     gpu_free(g, g->serial);
-    gpu_free(g, g->block);
-    gpu_free(g, g->parts);
+    gpu_free(g, g->block.at);
+    gpu_free(g, g->parts.at);
     if (g->stream) (void)GPU(StreamDestroy)(g->stream);
     mem_free(g);
 }

@@ -49,7 +49,7 @@ static int bucket_rows(const struct emitter *e, struct val v)
 }
 static float *value_at(const struct emitter *e, struct val v)
 {
-    return v.id ? (float *)(void *)(e->g->block + e->p->plan->offset[v.id]) : NULL;
+    return v.id ? (float *)(void *)(e->p->block->at + e->p->plan->offset[v.id]) : NULL;
 }
 /* Where an output goes in f32: NULL when nobody reads it there. */
 static float *output_at(const struct emitter *e, struct val v)
@@ -71,14 +71,14 @@ static const int32_t *rows_at(const struct emitter *e, struct val v)
     }
 }
 
-struct form program_form(const struct gpu *g, const struct program *p, struct val v)
+struct form program_form(const struct program *p, struct val v)
 {
     struct form f = { .scale = 1 };
     const struct value *x = &p->tape->values[v.id];
     if (!v.id || !p->places[v.id].form) return f;
     int rows = p->plan->bucket.rows[x->shape.rows];
     /* As a number: while a program is laid out there is no block yet, and only whether there is a form counts. */
-    f.at = (void *)((uintptr_t)g->block + p->places[v.id].form_at);
+    f.at = (void *)((uintptr_t)p->block->at + p->places[v.id].form_at);
     if (program_wide(p, x->shape.rows)) f.rows = (rows + WIDE_ROWS - 1) / WIDE_ROWS * WIDE_ROWS;
     else for (f.rows = 8; f.rows < rows && f.rows < NARROW_ROWS; f.rows *= 2);
     int op = x->producer < 0 ? -1 : p->tape->calls[x->producer].op;
@@ -91,7 +91,7 @@ static struct form output_form(const struct emitter *e)
 {
     struct form none = { .scale = 1 };
     const struct place *x = &e->p->places[e->c->out[0].id];
-    return x->form && x->form_from == e->index ? program_form(e->g, e->p, e->c->out[0]) : none;
+    return x->form && x->form_from == e->index ? program_form(e->p, e->c->out[0]) : none;
 }
 
 static void map(struct emitter *e, struct val a, struct val b, float *y, struct form f, int kind, struct val like)
@@ -118,7 +118,7 @@ static void pad(struct emitter *e, struct val v, struct form f)
 static void convert(struct emitter *e, struct val x)
 {
     const struct place *p = &e->p->places[x.id];
-    if (p->form_from == e->index) map(e, x, (struct val){ 0 }, NULL, program_form(e->g, e->p, x), MAP_COPY, x);
+    if (p->form_from == e->index) map(e, x, (struct val){ 0 }, NULL, program_form(e->p, x), MAP_COPY, x);
 }
 
 /* One product of a pack with x, into columns of y. */
@@ -127,14 +127,14 @@ static void product(struct emitter *e, const struct gpu_pack *w, struct product 
     bool wide = program_wide(e->p, shape_of(e, e->c->in[0]).rows);
     p->format = w->format;
     p->tiles = w->tiles;
-    p->x = program_form(e->g, e->p, e->c->in[0]);
+    p->x = program_form(e->p, e->c->in[0]);
     p->n_rows = rows_at(e, e->c->in[0]);
     p->n_cols = w->n_cols;
     p->n_rows_w = w->n_rows;
     p->unit = w->unit;
-    p->parts = (uint64_t *)(void *)e->g->parts;
+    p->parts = (uint64_t *)(void *)e->g->parts.at;
     p->serial = e->g->serial;
-    p->panel = e->g->block + e->p->panel_at;
+    p->panel = e->p->block->at + e->p->panel_at;
     if (!wide) p->call = (uint32_t)e->n_products++;
     if (e->n_products > PRODUCT_CALLS) {
         e->st = fail(e->err, LUCE_E_UNSUPPORTED, "the tape has more than %d products", PRODUCT_CALLS);
@@ -183,7 +183,7 @@ static void emit_glu(struct emitter *e)
 static struct moe_table *table_of(const struct emitter *e, struct val ids)
 {
     const struct place *x = &e->p->places[ids.id];
-    return x->form ? (struct moe_table *)(void *)(e->g->block + x->form_at) : NULL;
+    return x->form ? (struct moe_table *)(void *)(e->p->block->at + x->form_at) : NULL;
 }
 
 static void emit_route(struct emitter *e)
@@ -227,7 +227,7 @@ static void emit_moe_down(struct emitter *e)
 {
     const struct moe_attr *a = e->c->attr;
     struct val y = e->c->out[0];
-    float *z = (float *)(void *)(e->g->block + e->p->scratch_at);
+    float *z = (float *)(void *)(e->p->block->at + e->p->scratch_at);
     struct moe_product p = experts(e, z, PRODUCT_STORE, gated_scale);
     struct moe_sum_args sum = { .z = z, .weights = value_at(e, e->c->in[2]),
                                 .residual = e->c->n_in > 3 ? value_at(e, e->c->in[3]) : NULL, .y = value_at(e, y),
@@ -336,7 +336,7 @@ static void emit_attn(struct emitter *e)
     x.max_splits = most_splits(e->p, e->c->layer, &x.split);
     uint64_t all = attn_scratch(bucket_rows(e, y), a->heads, a->head_dim, x.max_splits);
     uint64_t stats = 2 * (uint64_t)bucket_rows(e, y) * (uint64_t)a->heads * (uint64_t)x.max_splits;
-    x.parts = (float *)(void *)(e->g->block + e->p->scratch_at);
+    x.parts = (float *)(void *)(e->p->block->at + e->p->scratch_at);
     x.stats = x.parts + (all - stats);
     struct launch *l = push(e, 2);
     if (!l) return;
@@ -380,7 +380,7 @@ static void emit_delta(struct emitter *e)
     x.dt = vector_at(e->c->w[W_DELTA_DT]);
     x.y = value_at(e, y);
     x.step = e->g->step;
-    x.scratch = e->g->block + e->p->scratch_at;
+    x.scratch = e->p->block->at + e->p->scratch_at;
     struct launch *l = push(e, 2);
     if (!l) return;
     done(e, launch_delta(l, &x, bucket_rows(e, y), bucket_seqs(e->p), program_wide(e->p, DOM_ROWS)));
@@ -423,7 +423,7 @@ static void emit_argmax(struct emitter *e)
     struct val y = e->c->out[0];
     struct argmax_args x = { .x = value_at(e, e->c->in[0]), .y = (int32_t *)(void *)value_at(e, y),
                              .host = e->p->places[y.id].host, .n_rows = rows_at(e, y),
-                             .cols = shape_of(e, e->c->in[0]).cols, .scratch = e->g->block + e->p->scratch_at };
+                             .cols = shape_of(e, e->c->in[0]).cols, .scratch = e->p->block->at + e->p->scratch_at };
     struct launch *l = push(e, 2);
     if (!l) return;
     done(e, launch_argmax(l, &x, bucket_rows(e, y)));
@@ -451,7 +451,7 @@ static void emit_likely(struct emitter *e)
                              .host_ids = e->p->places[ids.id].host, .likely = value_at(e, likely),
                              .host_likely = (float *)(void *)e->p->places[likely.id].host, .n_rows = rows_at(e, ids),
                              .cols = shape_of(e, e->c->in[0]).cols, .k = a->k,
-                             .scale = a->scale != 0 ? a->scale : 1, .scratch = e->g->block + e->p->scratch_at };
+                             .scale = a->scale != 0 ? a->scale : 1, .scratch = e->p->block->at + e->p->scratch_at };
     struct launch *l = push(e, 2);
     if (!l) return;
     done(e, launch_likely(l, &x, bucket_rows(e, ids)));
@@ -567,7 +567,7 @@ luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err)
             const struct gpu_pack *w = p->packs[i * PACK_MOST + j];
             if (!w) continue;
             struct product x = { .format = w->format, .n_cols = w->n_cols, .n_rows_w = w->n_rows,
-                                 .x = program_form(g, p, c->in[0]) };
+                                 .x = program_form(p, c->in[0]) };
             if (x.x.rows <= NARROW_ROWS) most(&p->parts_bytes, product_parts(&x, g->n_units));
             else most(&panel, wide_panel_bytes(&x));
         }

@@ -4,8 +4,8 @@
  * of its products (pack.c), because only a tape says which belong together: q, k and v in one product,
  * gate and up row by row; rows that are read one by one (EMBED) stay canonical as well.
  * A program (program.c) is a list of launches, captured into a graph. Values, activations of products and
- * scratch lie in one block of device memory that all programs share, as large as the largest needs; when
- * it grows, programs build their launches again. */
+ * scratch lie in a block of device memory that all programs of a cache share, as large as the largest needs (a
+ * drafter's steps leave the target's results as they are); when it grows, programs build their launches again. */
 #ifndef LUCE_DEVICE_GPU_GPU_H
 #define LUCE_DEVICE_GPU_GPU_H
 
@@ -13,6 +13,11 @@
 #include "device/gpu/kernels.h"
 
 enum { GPU_STAGING = 16 << 20 };    /* bytes of each pinned buffer */
+
+struct gpu_block {              /* memory that grows to what the largest of its programs needs */
+    uint8_t *at;
+    uint64_t bytes;
+};
 
 struct gpu {
     struct device base;
@@ -25,11 +30,10 @@ struct gpu {
     int32_t *tree;              /* [STEP_SEQS] on the device */
     uint32_t *serial;
     struct device_limits limits;        /* the best that was measured; block: for which it was done last */
-    /* Shared by all programs: values and scratch; and parts of products, which nothing else may touch
-     * (tags tell fresh ones from old, linear_narrow.cuh). */
-    uint8_t *block, *parts;
-    uint64_t block_bytes, parts_bytes;
-    unsigned generation;        /* of both */
+    struct gpu_block block;     /* of programs without a cache */
+    struct gpu_block parts;     /* of products, of all programs; nothing else may touch it (tags tell fresh ones from
+                                   old, linear_narrow.cuh) */
+    unsigned generation;        /* of all blocks */
     uint64_t n_queued, n_done;  /* steps that were launched, and those of them that have surely run */
     bool lost;
 };
@@ -61,6 +65,7 @@ struct device_cache {
     uint8_t *pages[KV_POOLS];
     int32_t *table[KV_MAX_KINDS];
     int32_t *arrived;           /* of DELTA (struct delta_args) */
+    struct gpu_block block;     /* values and scratch of its programs */
 };
 
 /* device.c: the status of a runtime call; what: "copying weights to". A lost device is remembered. */

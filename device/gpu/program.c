@@ -110,27 +110,24 @@ static luce_status place_mirrors(struct gpu *g, struct program *p, luce_error *e
     return LUCE_OK;
 }
 
-/* The shared blocks grow to what this program needs. */
-static luce_status claim(struct gpu *g, struct program *p, luce_error *err)
+/* A block grows to what this program needs. Launches hold addresses, so all programs build theirs again. */
+static luce_status grow(struct gpu *g, struct gpu_block *b, uint64_t bytes, const char *what, luce_error *err)
 {
-    if (p->bytes <= g->block_bytes && p->parts_bytes <= g->parts_bytes) return LUCE_OK;
+    if (bytes <= b->bytes) return LUCE_OK;
     luce_status st = gpu_check(g, GPU(StreamSynchronize)(g->stream), "running", err);
     if (st) return st;
-    uint64_t bytes = p->bytes > g->block_bytes ? p->bytes : g->block_bytes;
-    uint64_t parts = p->parts_bytes > g->parts_bytes ? p->parts_bytes : g->parts_bytes;
-    gpu_free(g, g->block);
-    gpu_free(g, g->parts);
-    g->block = g->parts = NULL;
-    g->block_bytes = g->parts_bytes = 0;
+    gpu_free(g, b->at);
+    *b = (struct gpu_block){ 0 };
     g->generation++;
-    st = gpu_alloc(g, (void **)&g->block, bytes, "the values of a step", err);
-    if (!st) st = gpu_alloc(g, (void **)&g->parts, parts, "the parts of products", err);
-    if (st) return st;
-    g->block_bytes = bytes;
-    g->parts_bytes = parts;
-    st = gpu_check(g, GPU(MemsetAsync)(g->block, 0, bytes, g->stream), "clearing memory", err);
-    return st ? st : gpu_check(g, GPU(MemsetAsync)(g->parts, 0, parts ? parts : 256, g->stream),
-                               "clearing memory", err);
+    if ((st = gpu_alloc(g, (void **)&b->at, bytes, what, err))) return st;
+    b->bytes = bytes;
+    return gpu_check(g, GPU(MemsetAsync)(b->at, 0, bytes, g->stream), "clearing memory", err);
+}
+
+static luce_status claim(struct gpu *g, struct program *p, luce_error *err)
+{
+    luce_status st = grow(g, p->block, p->bytes, "the values of a step", err);
+    return st ? st : grow(g, &g->parts, p->parts_bytes ? p->parts_bytes : 256, "the parts of products", err);
 }
 
 luce_status gpu_compile(struct device *d, struct program **out, const struct tape *t, const struct plan *plan,
@@ -140,7 +137,7 @@ luce_status gpu_compile(struct device *d, struct program **out, const struct tap
     *out = NULL;
     struct program *p = mem_zero(sizeof *p);
     if (!p) return fail(err, LUCE_E_NOMEM, "out of memory for a program");
-    *p = (struct program){ .tape = t, .plan = plan, .cache = c };
+    *p = (struct program){ .tape = t, .plan = plan, .cache = c, .block = c ? &c->block : &g->block };
     p->places = mem_array((size_t)t->n_values + 1, sizeof *p->places);
     p->packs = mem_array((size_t)(t->n_calls + 1) * PACK_MOST, sizeof *p->packs);
     luce_status st = p->places && p->packs ? LUCE_OK : fail(err, LUCE_E_NOMEM, "out of memory for a program");
@@ -243,7 +240,7 @@ static luce_status trace_call(struct gpu *g, struct program *p, const struct lau
     void *copy = bytes ? mem_alloc(bytes) : NULL;
     if (bytes && !copy) return fail(err, LUCE_E_NOMEM, "out of memory for tracing");
     if (bytes) {
-        st = gpu_check(g, GPU(MemcpyAsync)(copy, g->block + p->plan->offset[c->out[0].id], bytes,
+        st = gpu_check(g, GPU(MemcpyAsync)(copy, p->block->at + p->plan->offset[c->out[0].id], bytes,
                                            GPU(MemcpyDeviceToHost),
                                            g->stream), "tracing", err);
         if (!st) st = gpu_check(g, GPU(StreamSynchronize)(g->stream), "tracing", err);
@@ -304,9 +301,9 @@ luce_status gpu_run(struct device *d, struct program *p, const struct step *s, t
     return st;
 }
 
-static uint8_t *row_at(const struct gpu *g, const struct program *p, struct val v, int row)
+static uint8_t *row_at(const struct program *p, struct val v, int row)
 {
-    return g->block + p->plan->offset[v.id] + (uint64_t)row * shape_row_bytes(p->tape->values[v.id].shape);
+    return p->block->at + p->plan->offset[v.id] + (uint64_t)row * shape_row_bytes(p->tape->values[v.id].shape);
 }
 
 luce_status gpu_hold(struct device *d, void **out, uint64_t bytes, luce_error *err)
@@ -327,7 +324,7 @@ static luce_status fetch(struct gpu *g, const struct program *p, const struct ro
 {
     size_t row = shape_row_bytes(p->tape->values[r->v.id].shape);
     if (r->n_rows == 0) return LUCE_OK;
-    return gpu_check(g, GPU(Memcpy2DAsync)(to, stride, row_at(g, p, r->v, r->first_row), row, row, (size_t)r->n_rows,
+    return gpu_check(g, GPU(Memcpy2DAsync)(to, stride, row_at(p, r->v, r->first_row), row, row, (size_t)r->n_rows,
                                            r->held ? GPU(MemcpyDeviceToDevice) : GPU(MemcpyDeviceToHost), g->stream),
                      "reading results", err);
 }
@@ -381,7 +378,7 @@ static luce_status put_rows(struct gpu *g, struct program *p, struct val v, int 
 {
     uint64_t bytes = (uint64_t)n_rows * shape_row_bytes(p->tape->values[v.id].shape);
     luce_status st = claim(g, p, err);
-    return st ? st : gpu_check(g, GPU(MemcpyAsync)(row_at(g, p, v, first_row), from, bytes,
+    return st ? st : gpu_check(g, GPU(MemcpyAsync)(row_at(p, v, first_row), from, bytes,
                                                    held ? GPU(MemcpyDeviceToDevice) : GPU(MemcpyHostToDevice),
                                                    g->stream), "writing inputs", err);
 }

@@ -22,6 +22,7 @@ struct program {
     const struct tape *tape;
     const struct plan *plan;
     struct device_cache *cache;
+    struct gpu_block *block;    /* its cache's, or the device's */
     struct place *places;       /* by value id */
     int32_t *host;              /* pinned; all mirrors */
     struct step *step;          /* pinned; the begin kernel reads it */
@@ -45,6 +46,6 @@ bool program_has(int op);
 /* Fills `out` for the block as it is. all: every value also goes to f32 (traces). */
 luce_status program_emit(struct gpu *g, struct program *p, bool all, struct launches *out, luce_error *err);
 /* The form of a value, at NULL when it has none. */
-struct form program_form(const struct gpu *g, const struct program *p, struct val v);
+struct form program_form(const struct program *p, struct val v);
 
 #endif
