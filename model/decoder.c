@@ -180,8 +180,20 @@ luce_status decoder_experts(struct model *m, const struct gguf *g, luce_error *e
 struct val decoder_moe(struct tape *t, const struct decoder *c, struct val h, struct val logits,
                        const struct experts *w, enum act act, struct val x)
 {
-    struct val weights, ids = op_route(t, logits, NULL, &c->route, &weights);
-    return op_moe_down(t, op_moe_glu(t, h, ids, w->gate, w->up, act), ids, weights, w->down, x);
+    struct route_attr route = c->route;
+    struct experts all = *w;
+    struct val weights;
+    /* As wide as the others, it is one of them. */
+    route.shared = w->shared_up && c->shared_ff == c->expert_ff && w->shared_gate->type == w->shared_up->type;
+    if (w->shared_up && !route.shared) {
+        struct gated_attr scale = { .heads = 1, .dim = c->embd, .fn = GATE_SIGMOID, .scalar = true,
+                                    .at = route.experts };
+        struct val y = op_linear(t, op_glu(t, h, w->shared_gate, w->shared_up, act), w->shared_down, NULL);
+        x = op_gated(t, y, logits, NULL, &scale, x);
+        all.shared_gate = all.shared_up = all.shared_down = NULL;
+    }
+    struct val ids = op_route(t, logits, NULL, &route, &weights);
+    return op_moe_down(t, op_moe_glu(t, h, ids, &all, act), ids, weights, &all, x);
 }
 
 /* The pattern key: a period, or whether each layer has the window. */

@@ -198,8 +198,8 @@ static inline const struct weight *decoder_freq(const struct decoder *c, int lay
 {
     return c->rope[c->layer[layer].rope].freq;
 }
-/* x + the routed experts' GLU of h; logits: the router's, and perhaps further columns. */
-struct experts { const struct weight *router, *gate, *up, *down; };
+/* x + the experts' GLU of h, the shared one's among them; logits: the router's, then the shared expert's, if there is
+ * one. */
 struct val decoder_moe(struct tape *t, const struct decoder *c, struct val h, struct val logits,
                        const struct experts *w, enum act act, struct val x);
 /* act(Wg x + bg) * (Wu x + bu); the biases may be NULL. */

@@ -22,7 +22,7 @@ struct layer {
     const struct weight *fused, *q, *k, *v, *q_norm, *k_norm, *o;                       /* attention */
     const struct weight *in, *z, *conv, *ba, *alpha, *beta, *dt, *a, *norm, *out;       /* recurrent */
     const struct weight *gate, *up, *down;                                              /* dense */
-    const struct weight *shared_scale, *shared_gate, *shared_up, *shared_down;
+    const struct weight *router, *shared_scale;                                         /* experts */
     struct experts experts;
 };
 #define AT(f) offsetof(struct layer, f)
@@ -56,16 +56,16 @@ static const struct bind dense_binds[] = {
 };
 static const struct bind moe_binds[] = {
     MIXER_BINDS,
-    { "ffn_gate_inp.weight",   AT(experts.router), DIM_EMBD,      DIM_EXPERTS,   WHOLE,  0 },
+    { "ffn_gate_inp.weight",   AT(router), DIM_EMBD,      DIM_EXPERTS,   WHOLE,  0 },
     { "ffn_gate_up_exps.weight", AT(experts.gate), DIM_EMBD,      DIM_EXPERT_FF, BY_ROW, EACH | FIRST_HALF | OPTIONAL },
     { "ffn_gate_up_exps.weight", AT(experts.up),   DIM_EMBD,      DIM_EXPERT_FF, BY_ROW, EACH | SECOND_HALF | WITH },
     { "ffn_gate_exps.weight",  AT(experts.gate),   DIM_EMBD,      DIM_EXPERT_FF, BY_ROW, EACH | INSTEAD },
     { "ffn_up_exps.weight",    AT(experts.up),     DIM_EMBD,      DIM_EXPERT_FF, BY_ROW, EACH | INSTEAD },
     { "ffn_down_exps.weight",  AT(experts.down),   DIM_EXPERT_FF, DIM_EMBD,      BY_COL, EACH },
     { "ffn_gate_inp_shexp.weight", AT(shared_scale), DIM_EMBD,    DIM_NONE,      WHOLE,  0 },
-    { "ffn_gate_shexp.weight", AT(shared_gate),    DIM_EMBD,      DIM_SHARED_FF, BY_ROW, 0 },
-    { "ffn_up_shexp.weight",   AT(shared_up),      DIM_EMBD,      DIM_SHARED_FF, BY_ROW, 0 },
-    { "ffn_down_shexp.weight", AT(shared_down),    DIM_SHARED_FF, DIM_EMBD,      BY_COL, 0 },
+    { "ffn_gate_shexp.weight", AT(experts.shared_gate), DIM_EMBD, DIM_SHARED_FF, BY_ROW, 0 },
+    { "ffn_up_shexp.weight",   AT(experts.shared_up), DIM_EMBD,   DIM_SHARED_FF, BY_ROW, 0 },
+    { "ffn_down_shexp.weight", AT(experts.shared_down), DIM_SHARED_FF, DIM_EMBD,      BY_COL, 0 },
 };
 
 /* Which layers are recurrent: a list, or all but every n-th. Trailing blocks that predict further tokens (MTP) are
@@ -167,13 +167,8 @@ static struct val record_layer(struct tape *t, const struct model *m, int l, str
     x = c->layer[l].recurrent ? remember(t, m, l, w, h, x) : attend(t, m, l, w, h, x);
     h = op_norm(t, x, w->ffn_norm, c->eps);
     if (w->down) return op_linear_add(t, op_glu(t, h, w->gate, w->up, ACT_SILU), w->down, NULL, x);
-    int experts = c->route.experts;
-    struct gated_attr scale = { .heads = 1, .dim = c->embd, .fn = GATE_SIGMOID, .scalar = true, .at = experts };
-    struct linear_parts both = { .x = h, .mat = { w->experts.router, w->shared_scale }, .attr = { .n_mat = 2 },
-                                 .layer = l };
-    struct val logits = record_linear(t, &both);
-    struct val shared = op_linear(t, op_glu(t, h, w->shared_gate, w->shared_up, ACT_SILU), w->shared_down, NULL);
-    return decoder_moe(t, c, h, logits, &w->experts, ACT_SILU, op_gated(t, shared, logits, NULL, &scale, x));
+    struct linear_parts both = { .x = h, .mat = { w->router, w->shared_scale }, .attr = { .n_mat = 2 }, .layer = l };
+    return decoder_moe(t, c, h, record_linear(t, &both), &w->experts, ACT_SILU, x);
 }
 
 extern const struct family family_qwen35, family_qwen35moe, family_qwen3next;

@@ -12,6 +12,7 @@
 struct layer {
     const struct weight *attn_norm, *q, *k, *v, *q_norm, *k_norm, *o;
     const struct weight *ffn_norm, *gate, *up, *down;           /* of a dense layer */
+    const struct weight *router;
     struct experts experts;
 };
 #define AT(f) offsetof(struct layer, f)
@@ -27,7 +28,7 @@ static const struct bind binds[] = {     /* tensor, field, in, out, how it split
     { "ffn_gate.weight",    AT(gate),      DIM_EMBD, DIM_FF,   BY_ROW, OPTIONAL },
     { "ffn_up.weight",      AT(up),        DIM_EMBD, DIM_FF,   BY_ROW, WITH },
     { "ffn_down.weight",    AT(down),      DIM_FF,   DIM_EMBD, BY_COL, WITH },
-    { "ffn_gate_inp.weight",  AT(experts.router), DIM_EMBD,      DIM_EXPERTS,   WHOLE,  INSTEAD },
+    { "ffn_gate_inp.weight",  AT(router), DIM_EMBD,      DIM_EXPERTS,   WHOLE,  INSTEAD },
     { "ffn_gate_exps.weight", AT(experts.gate),   DIM_EMBD,      DIM_EXPERT_FF, BY_ROW, INSTEAD | EACH },
     { "ffn_up_exps.weight",   AT(experts.up),     DIM_EMBD,      DIM_EXPERT_FF, BY_ROW, INSTEAD | EACH },
     { "ffn_down_exps.weight", AT(experts.down),   DIM_EXPERT_FF, DIM_EMBD,      BY_COL, INSTEAD | EACH },
@@ -54,7 +55,7 @@ static struct val record_layer(struct tape *t, const struct model *m, int l, str
     struct val a = op_attn(t, l, q, &attn);
     x = op_linear_add(t, a, w->o, NULL, x);
     h = op_norm(t, x, w->ffn_norm, c->eps);
-    if (!w->gate) return decoder_moe(t, c, h, op_linear(t, h, w->experts.router, NULL), &w->experts, ACT_SILU, x);
+    if (!w->gate) return decoder_moe(t, c, h, op_linear(t, h, w->router, NULL), &w->experts, ACT_SILU, x);
     struct val g = op_glu(t, h, w->gate, w->up, ACT_SILU);
     return op_linear_add(t, g, w->down, NULL, x);
 }

@@ -54,10 +54,12 @@ struct route_attr {
     int   experts, used;        /* how many there are, and how many a row takes */
     bool  normalise;            /* the weights of a row are divided by their sum */
     float scale;                /* then multiplied by this; 0: 1 */
+    bool  shared;               /* a row takes one more, behind all others and in its last slot, with the sigmoid of its
+                                   logit as its weight, which is neither divided nor multiplied */
 };
 enum { LIKELY_MOST = 16 };
 struct likely_attr { int k; float scale; };               /* columns, at most LIKELY_MOST; of x, 0: 1 */
-struct moe_attr    { enum act act; int experts, used; };  /* MOE_DOWN: no act */
+struct moe_attr    { enum act act; int experts, used; bool shared; };  /* both with the shared one; MOE_DOWN: no act */
 struct rope_kv_attr {
     int   heads, kv_heads, head_dim;
     enum rope_layout layout;
@@ -110,15 +112,20 @@ struct val op_glu(struct tape *t, struct val x, const struct weight *gate, const
 struct val op_gate(struct tape *t, struct val x, enum act act);
 /* Chooses experts by the router's logits [rows, experts or more]. Score p = softmax over all or sigmoid; the
  * `used` largest p + bias (bias [experts] f32 or NULL), ties to the lower index, NaN last; weights are
- * p without the bias. Returns the indices [rows, used] i32, the best first; *weights is [rows, used]. */
+ * p without the bias. Returns the indices [rows, slots] i32, the best first; *weights is [rows, slots]. Slots are
+ * `used`, and one more with a shared expert, whose index is `experts`. */
 struct val op_route(struct tape *t, struct val logits, const struct weight *bias, const struct route_attr *attr,
                     struct val *weights);
-/* y [rows, used * ff]: slot j is act(gate_e x) * (up_e x), e = ids[row][j]. gate, up [in, ff, experts]. */
-struct val op_moe_glu(struct tape *t, struct val x, struct val ids, const struct weight *gate,
-                      const struct weight *up, enum act act);
+/* gate, up [in, ff, experts], down [ff, in, experts]; the shared expert's are [in, ff] and [ff, in], or all NULL: there
+ * is none. With one, ids and weights are of a ROUTE that has it. */
+struct experts {
+    const struct weight *gate, *up, *down, *shared_gate, *shared_up, *shared_down;
+};
+/* y [rows, slots * ff]: slot j is act(gate_e x) * (up_e x), e = ids[row][j]. */
+struct val op_moe_glu(struct tape *t, struct val x, struct val ids, const struct experts *w, enum act act);
 /* y = sum over slots j, the first first, of weights[row][j] * down_e x_j, e = ids[row][j], (+ residual,
- * if it is a value). x [rows, used * in], down [in, out, experts]. */
-struct val op_moe_down(struct tape *t, struct val x, struct val ids, struct val weights, const struct weight *down,
+ * if it is a value). x [rows, slots * ff]. */
+struct val op_moe_down(struct tape *t, struct val x, struct val ids, struct val weights, const struct experts *w,
                        struct val residual);
 struct qkv_weights {            /* k and v NULL: q holds all rows in order q, k, v. The rest optional. */
     const struct weight *q, *k, *v, *q_bias, *k_bias, *v_bias, *q_norm, *k_norm;
@@ -161,7 +168,8 @@ struct val op_likely(struct tape *t, struct val x, const struct likely_attr *att
 enum { W_LINEAR_MAT = 0, W_LINEAR_BIAS = 3 };             /* 3 matrices, then 3 biases */
 enum { W_GLU_GATE = 0, W_GLU_UP = 1 };                    /* n_mat 1: W_GLU_UP alone, in slot 0 */
 enum { W_DELTA_A = 0, W_DELTA_DT = 1 };
-enum { W_MOE_GATE = 0, W_MOE_UP = 1, W_MOE_DOWN = 0 };
+/* The shared expert's follow; without one they are not there. */
+enum { W_MOE_GATE = 0, W_MOE_UP = 1, W_MOE_DOWN = 0, MOE_GLU_W = 2, MOE_DOWN_W = 1 };
 enum { W_QKV_MAT = 0, W_QKV_BIAS = 3, W_QKV_QNORM = 6, W_QKV_KNORM = 7, W_QKV_FREQ = 8 };  /* ROPE_KV too */
 
 /* ---- definitions ------------------------------------------------------------------------------- */

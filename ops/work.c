@@ -38,15 +38,17 @@ struct work work_plain(const struct tape *t, const struct call *c, const struct 
     return work;
 }
 
-struct work work_experts(const struct tape *t, const struct call *c, const struct step *s, int experts, int used)
+struct work work_experts(const struct tape *t, const struct call *c, const struct step *s, const struct moe_attr *a,
+                         int n_each)
 {
+    int used = a->used - a->shared, experts = a->experts - a->shared;
     struct work work = { .bytes = work_values(t, c, s) };
     int rows = step_rows_of(s, c->shape[0].rows);
     double share = 1 - pow(1 - (double)used / experts, rows);
     for (int i = 0; i < c->n_w; i++) {
         const struct weight *w = c->w[i];
-        work.bytes += work_weight(w) * share;
-        work.ops += 2.0 * (double)w->dim[0] * (double)w->dim[1] * rows * used;
+        work.bytes += work_weight(w) * (i < n_each ? share : 1);
+        work.ops += 2.0 * (double)w->dim[0] * (double)w->dim[1] * rows * (i < n_each ? used : 1);
     }
     return work;
 }

@@ -99,6 +99,31 @@ static luce_status load_and_run(struct device *d, int lose_at, luce_error *err)
     return st;
 }
 
+/* Of a narrow step. */
+static luce_status count_launches(struct device *d, const char *name, int rows, int *n, luce_error *err)
+{
+    static const int32_t text[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
+    struct gguf *file = NULL;
+    struct model *m = NULL;
+    struct runner *r = NULL;
+    struct seq *s = NULL;
+    char path[64];
+    snprintf(path, sizeof path, "oracle/%s.gguf", name);
+    luce_status st = gguf_open(&file, fixture(path), err);
+    if (!st) st = model_open(&m, file, err);
+    if (!st) st = runner_open(&r, m, &(struct load_params){ .device = d, .context = 200, .chunk = 64 }, err);
+    if (!st) st = seq_open(&s, runner_cache(r), err);
+    if (!st) runner_begin(r, STEP_NARROW);
+    if (!st) st = runner_add(r, s, text, NULL, rows, WANT_ALL, NULL, err);
+    int before = emulated_launches();
+    if (!st) st = runner_run(r, err);
+    *n = emulated_launches() - before;
+    if (s) seq_close(s);
+    runner_close(r);
+    gguf_close(file);
+    return st;
+}
+
 /* Some of the allocations of opening, loading and running, at random; the same device goes on afterwards. */
 TEST(gpu_without_memory_fails_the_load_or_the_step_and_goes_on)
 {
@@ -139,6 +164,28 @@ TEST(gpu_with_less_shared_memory_is_as_right)
         CHECK_EQ(failed, 0);
         device_close(d);
     }
+}
+
+/* Small models of as many layers, of which one in four attends: their launches take longer than their bytes
+ * (docs/performance.md). Around the layers: begin, EMBED, TAKE, NORM, the head, ARGMAX twice, SAMPLE. PAD: zeros behind
+ * a product's columns where they are no multiple of 64, which they are in real models. */
+TEST(gpu_layers_take_few_launches)
+{
+    enum { AROUND = 8, PAD = 1 };
+    static const struct { const char *name; int rows, launches; } runs[] = {
+        { "qwen3next", 1, AROUND + 3 * 13 + 13 + PAD }, { "qwen3next", 8, AROUND + 3 * 13 + 13 + PAD },
+        { "qwen35", 1, AROUND + 3 * (10 + 2 * PAD) + 10 + 2 * PAD },
+    };
+    struct device *d = NULL;
+    luce_error err = { 0 };
+    CHECK_OK(device_kind_gpu.open(&d, 0, &(struct device_params){ 0 }, &err), err);
+    for (size_t i = 0; i < COUNT(runs); i++) {
+        int n = 0;
+        CHECK_OK(count_launches(d, runs[i].name, runs[i].rows, &n, &err), err);
+        CHECK(n == runs[i].launches, "%s, %d rows: %d launches, expected %d", runs[i].name, runs[i].rows, n,
+              runs[i].launches);
+    }
+    device_close(d);
 }
 
 TEST(gpu_matrix_instructions_have_a_replacement)

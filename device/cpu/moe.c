@@ -3,8 +3,8 @@
  * Jobs of a call: job_group sorts the routes by expert, job_gather copies the activations into that
  * order, so that an expert's columns are neighbours and its strips are read once a step; then threads
  * take pieces of experts from a counter, and MOE_DOWN's slots are summed row by row.
- * The matrix of expert e is rows e * n to (e + 1) * n - 1 of the packed weight. A strip of 16 rows may
- * belong to two experts; each then computes it and keeps its own lanes. */
+ * The matrix of expert e is rows e * n to (e + 1) * n - 1 of the packed weight; a shared expert, the last, has a weight
+ * of its own. A strip of 16 rows may belong to two experts; each then computes it and keeps its own lanes. */
 #include <assert.h>
 
 #include "device/cpu/cpu.h"
@@ -50,25 +50,30 @@ void job_gather(const struct job *j, const struct run *r, int thread)
 
 /* Strips of a call that one thread works on at a time. */
 struct piece {
-    int expert, from, to;           /* strips of the packed weights */
+    int matrix, from, to;           /* of the packed weights: the expert's place in them, strips */
+    int w;                          /* the first of these weights in the call */
     int first, end;                 /* sorted routes */
 };
 enum { PIECE_STRIPS = 2 * PRODUCT_STRIPS };
 
-/* The next piece that nobody has taken; w is one of the call's weights, n its rows an expert. */
-static bool take_piece(const struct job *j, const struct packed *w, int n, struct piece *p)
+/* The next piece that nobody has taken; n: rows an expert; each: weights of an expert. */
+static bool take_piece(const struct job *j, int n, int each, struct piece *p)
 {
+    const struct moe_attr *a = j->call->attr;
     int most = (n + 2 * LANES - 2) / LANES, pieces = (most + PIECE_STRIPS - 1) / PIECE_STRIPS;
     int at = atomic_fetch_add_explicit(j->next, 1, memory_order_relaxed);
     if (at >= *j->routes.n_active * pieces) return false;
-    p->expert = j->routes.active[at / pieces];
-    int64_t rows = (int64_t)p->expert * n;
+    int expert = j->routes.active[at / pieces];
+    bool shared = a->shared && expert == a->experts - 1;
+    p->w = shared ? each : 0;
+    p->matrix = shared ? 0 : expert;
+    int64_t rows = (int64_t)p->matrix * n;
     int end = (int)((rows + n + LANES - 1) / LANES);
-    assert(end <= w->n_strips);
+    assert(end <= packed_of(j->call->w[p->w])->n_strips);
     p->from = (int)(rows / LANES) + at % pieces * PIECE_STRIPS;
     p->to = p->from + PIECE_STRIPS < end ? p->from + PIECE_STRIPS : end;
-    p->first = j->routes.ends[p->expert];
-    p->end = j->routes.ends[p->expert + 1];
+    p->first = j->routes.ends[expert];
+    p->end = j->routes.ends[expert + 1];
     return true;
 }
 
@@ -81,10 +86,10 @@ static void multiply(const struct job *j, const struct run *r, const struct pack
     kernels_product(&r->cpu->kernels, w->format->id)(&p);
 }
 
-/* Which lanes of strip s belong to the expert's n rows. */
-static void lanes_of(int expert, int n, int s, int *first, int *end)
+/* Which lanes of strip s belong to the n rows of a matrix. */
+static void lanes_of(int matrix, int n, int s, int *first, int *end)
 {
-    int64_t low = (int64_t)expert * n - (int64_t)s * LANES, high = low + n;
+    int64_t low = (int64_t)matrix * n - (int64_t)s * LANES, high = low + n;
     *first = low > 0 ? (int)low : 0;
     *end = high < LANES ? (int)high : LANES;
 }
@@ -92,49 +97,49 @@ static void lanes_of(int expert, int n, int s, int *first, int *end)
 void job_moe_glu(const struct job *j, const struct run *r, int thread)
 {
     const struct moe_attr *a = j->call->attr;
-    const struct packed *gate = packed_of(j->call->w[W_MOE_GATE]), *up = packed_of(j->call->w[W_MOE_UP]);
     int ff = j->out_cols / a->used;
     enum { SUMS = PRODUCT_STRIPS * PRODUCT_COLS * LANES };
     float *g = (float *)scratch_of(r, thread), *u = g + SUMS;
     struct product p = { .n_rows = r->rows[j->rows] * a->used, .scratch = u + SUMS };
-    for (struct piece q; take_piece(j, gate, ff, &q);)
+    for (struct piece q; take_piece(j, ff, MOE_GLU_W, &q);) {
+        const struct weight *const *w = j->call->w + q.w;
         for (p.first_col = q.first; p.first_col < q.end; p.first_col += PRODUCT_COLS) {
             p.n_cols = q.end - p.first_col < PRODUCT_COLS ? q.end - p.first_col : PRODUCT_COLS;
             for (int s = q.from; s < q.to; s += PRODUCT_STRIPS) {
                 p.n_strips = q.to - s < PRODUCT_STRIPS ? q.to - s : PRODUCT_STRIPS;
                 p.y = g;
-                multiply(j, r, gate, p, s);
+                multiply(j, r, packed_of(w[W_MOE_GATE]), p, s);
                 p.y = u;
-                multiply(j, r, up, p, s);
+                multiply(j, r, packed_of(w[W_MOE_UP]), p, s);
                 for (int i = 0; i < p.n_strips * p.n_cols; i++) {
                     int strip = s + i / p.n_cols, from, to;
-                    lanes_of(q.expert, ff, strip, &from, &to);
-                    int64_t o = (int64_t)strip * LANES - (int64_t)q.expert * ff;
+                    lanes_of(q.matrix, ff, strip, &from, &to);
+                    int64_t o = (int64_t)strip * LANES - (int64_t)q.matrix * ff;
                     float *y = (float *)j->out[0] + (int64_t)j->routes.sorted[p.first_col + i % p.n_cols] * ff + o;
                     r->cpu->kernels.gate(a->act, to - from, g + i * LANES + from, u + i * LANES + from, y + from);
                 }
             }
         }
+    }
 }
 
 void job_moe_down(const struct job *j, const struct run *r, int thread)
 {
     const struct moe_attr *a = j->call->attr;
-    const struct packed *w = packed_of(j->call->w[W_MOE_DOWN]);
     int n = j->out_cols;
     float *sums = (float *)scratch_of(r, thread);
     struct product p = { .n_rows = r->rows[j->rows] * a->used, .y = sums,
                          .scratch = sums + PRODUCT_STRIPS * PRODUCT_COLS * LANES };
-    for (struct piece q; take_piece(j, w, n, &q);)
+    for (struct piece q; take_piece(j, n, MOE_DOWN_W, &q);)
         for (p.first_col = q.first; p.first_col < q.end; p.first_col += PRODUCT_COLS) {
             p.n_cols = q.end - p.first_col < PRODUCT_COLS ? q.end - p.first_col : PRODUCT_COLS;
             for (int s = q.from; s < q.to; s += PRODUCT_STRIPS) {
                 p.n_strips = q.to - s < PRODUCT_STRIPS ? q.to - s : PRODUCT_STRIPS;
-                multiply(j, r, w, p, s);
+                multiply(j, r, packed_of(j->call->w[q.w + W_MOE_DOWN]), p, s);
                 for (int i = 0; i < p.n_strips * p.n_cols; i++) {
                     int strip = s + i / p.n_cols, from, to;
-                    lanes_of(q.expert, n, strip, &from, &to);
-                    int64_t o = (int64_t)strip * LANES - (int64_t)q.expert * n;
+                    lanes_of(q.matrix, n, strip, &from, &to);
+                    int64_t o = (int64_t)strip * LANES - (int64_t)q.matrix * n;
                     float *y = j->slots + (int64_t)j->routes.sorted[p.first_col + i % p.n_cols] * n + o;
                     for (int l = from; l < to; l++) y[l] = sums[i * LANES + l];
                 }

@@ -21,12 +21,14 @@ static void K(route)(const struct job *j, const struct run *r, int thread)
     float scale = a->scale != 0.0f ? a->scale : 1.0f;
     float *p = (float *)scratch_of(r, thread), *pick = p + CPU_EXPERTS;
     uint8_t *chosen = (uint8_t *)(pick + CPU_EXPERTS);
+    int slots = a->used + a->shared;
     int64_t from, to;
     pool_share(r->rows[j->rows], thread, r->n_threads, &from, &to);
     for (int64_t row = from; row < to; row++) {
-        int32_t *ids = (int32_t *)j->out[0] + row * a->used;
-        float *w = (float *)j->out[1] + row * a->used, sum = 0;
-        route_scores(a, (const float *)j->in[0] + row * j->cols, p);
+        int32_t *ids = (int32_t *)j->out[0] + row * slots;
+        const float *z = (const float *)j->in[0] + row * j->cols;
+        float *w = (float *)j->out[1] + row * slots, sum = 0;
+        route_scores(a, z, p);
         for (int e = 0; e < a->experts; e++) pick[e] = bias ? p[e] + bias[e] : p[e];
         memset(chosen, 0, (size_t)a->experts);
         for (int s = 0; s < a->used; s++) {
@@ -42,5 +44,8 @@ static void K(route)(const struct job *j, const struct run *r, int thread)
             sum += w[s];
         }
         for (int s = 0; s < a->used; s++) w[s] = (a->normalise ? w[s] / sum : w[s]) * scale;
+        if (!a->shared) continue;
+        ids[a->used] = a->experts;
+        w[a->used] = 1.0f / (1.0f + exp_f32(-z[a->experts]));
     }
 }

@@ -194,33 +194,40 @@ static void emit_route(struct emitter *e)
                             .ids = (int32_t *)(void *)value_at(e, ids), .weights = value_at(e, e->c->out[1]),
                             .n_rows = rows_at(e, ids), .z_cols = shape_of(e, e->c->in[0]).cols,
                             .experts = a->experts, .used = a->used,
-                            .sigmoid = a->score == SCORE_SIGMOID, .normalise = a->normalise,
+                            .sigmoid = a->score == SCORE_SIGMOID, .normalise = a->normalise, .shared = a->shared,
                             .scale = a->scale != 0 ? a->scale : 1 };
     struct launch *l = push(e, 2);
     if (!l) return;
     done(e, launch_route(l, &x, table_of(e, ids), bucket_rows(e, ids)));
 }
 
-/* The product of an expert call. */
-static struct moe_product experts(const struct emitter *e, float *y, enum product_epilogue epilogue, float scale)
+/* The products of an expert call: one launch, or two where the shared expert's format differs. */
+static void experts(struct emitter *e, float *y, enum product_epilogue epilogue, float scale)
 {
     const struct moe_attr *a = e->c->attr;
-    const struct gpu_pack *w = e->p->packs[e->index * PACK_MOST];
-    return (struct moe_product){ .format = w->format, .epilogue = epilogue, .tiles = w->tiles,
-                                 .x = value_at(e, e->c->in[0]), .y = y, .table = table_of(e, e->c->in[1]),
-                                 .n_cols = w->n_cols, .n_rows_w = w->n_rows, .out_rows = (int)e->c->w[0]->dim[1],
-                                 .used = a->used, .width = moe_width(bucket_rows(e, e->c->in[0])), .unit = w->unit,
-                                 .scale = scale };
+    const struct gpu_pack *w = e->p->packs[e->index * PACK_MOST], *own = e->p->packs[e->index * PACK_MOST + 1];
+    bool apart = own && own->format != w->format;
+    struct moe_product p = { .format = w->format, .epilogue = epilogue, .parts = apart ? MOE_ROUTED : MOE_ALL,
+                             .tiles = w->tiles, .shared = own ? own->tiles : NULL, .x = value_at(e, e->c->in[0]),
+                             .y = y, .table = table_of(e, e->c->in[1]), .n_cols = w->n_cols, .n_rows_w = w->n_rows,
+                             .out_rows = (int)e->c->w[0]->dim[1], .slots = a->used,
+                             .width = moe_width(bucket_rows(e, e->c->in[0])), .unit = w->unit,
+                             .shared_unit = own ? own->unit : 1, .scale = scale };
+    struct launch *l = push(e, 2);
+    if (!l) return;
+    launch_moe_product(l, &p, e->g->n_units);
+    if (apart) {
+        p.format = own->format;
+        p.parts = MOE_SHARED;
+        launch_moe_product(l + 1, &p, e->g->n_units);
+    }
+    done(e, 1 + apart);
 }
 
 static void emit_moe_glu(struct emitter *e)
 {
     const struct moe_attr *a = e->c->attr;
-    struct moe_product p = experts(e, value_at(e, e->c->out[0]), a->act == ACT_SILU ? PRODUCT_SILU : PRODUCT_GELU, 1);
-    struct launch *l = push(e, 1);
-    if (!l) return;
-    launch_moe_product(l, &p, e->g->n_units);
-    done(e, 1);
+    experts(e, value_at(e, e->c->out[0]), a->act == ACT_SILU ? PRODUCT_SILU : PRODUCT_GELU, 1);
 }
 
 static void emit_moe_down(struct emitter *e)
@@ -228,15 +235,14 @@ static void emit_moe_down(struct emitter *e)
     const struct moe_attr *a = e->c->attr;
     struct val y = e->c->out[0];
     float *z = (float *)(void *)(e->p->block->at + e->p->scratch_at);
-    struct moe_product p = experts(e, z, PRODUCT_STORE, gated_scale);
     struct moe_sum_args sum = { .z = z, .weights = value_at(e, e->c->in[2]),
                                 .residual = e->c->n_in > 3 ? value_at(e, e->c->in[3]) : NULL, .y = value_at(e, y),
-                                .n_rows = rows_at(e, y), .used = a->used, .cols = shape_of(e, y).cols };
-    struct launch *l = push(e, 2);
+                                .n_rows = rows_at(e, y), .slots = a->used, .cols = shape_of(e, y).cols };
+    experts(e, z, PRODUCT_STORE, gated_scale);
+    struct launch *l = push(e, 1);
     if (!l) return;
-    launch_moe_product(l, &p, e->g->n_units);
-    launch_moe_sum(l + 1, &sum, bucket_rows(e, y));
-    done(e, 2);
+    launch_moe_sum(l, &sum, bucket_rows(e, y));
+    done(e, 1);
 }
 
 static void emit_embed(struct emitter *e)
@@ -513,9 +519,8 @@ static luce_status find_packs(struct gpu *g, struct program *p, int index, luce_
 {
     const struct call *c = &p->tape->calls[index];
     struct gpu_pack **out = &p->packs[index * PACK_MOST];
-    bool pair = c->op == OP_GLU || c->op == OP_MOE_GLU, biased = false;
-    int n = c->op == OP_GLU ? ((const struct glu_attr *)c->attr)->n_mat : c->op == OP_MOE_GLU ? 2
-          : c->op == OP_MOE_DOWN ? 1 : ((const struct linear_attr *)c->attr)->n_mat;
+    bool pair = c->op == OP_GLU, biased = false;
+    int n = pair ? ((const struct glu_attr *)c->attr)->n_mat : ((const struct linear_attr *)c->attr)->n_mat;
     for (int i = 0; i < n && !pair; i++) biased |= c->w[W_LINEAR_BIAS + i] != NULL;
     luce_status st = LUCE_OK;
     if (pair || (n > 1 && !biased)) {
@@ -524,6 +529,18 @@ static luce_status find_packs(struct gpu *g, struct program *p, int index, luce_
     }
     for (int i = 0; i < n && !st; i++)
         st = gpu_pack_get(g, &c->w[i], 1, false, read_by_rows(p->tape, &c->w[i], 1), &out[i], err);
+    return st;
+}
+
+/* Packs of the routed experts, and of the shared one. */
+static luce_status find_expert_packs(struct gpu *g, struct program *p, int index, luce_error *err)
+{
+    const struct call *c = &p->tape->calls[index];
+    bool pair = c->op == OP_MOE_GLU;
+    int each = pair ? MOE_GLU_W : MOE_DOWN_W;
+    luce_status st = LUCE_OK;
+    for (int i = 0; i < c->n_w && !st; i += each)
+        st = gpu_pack_get(g, &c->w[i], each, pair, 0, &p->packs[index * PACK_MOST + i / each], err);
     return st;
 }
 
@@ -561,7 +578,7 @@ luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err)
                                           p->tape->values[c->in[0].id].shape.cols));
         bool experts = c->op == OP_MOE_GLU || c->op == OP_MOE_DOWN;
         if (c->op != OP_LINEAR && c->op != OP_GLU && !experts) continue;
-        st = find_packs(g, p, i, err);
+        st = experts ? find_expert_packs(g, p, i, err) : find_packs(g, p, i, err);
         if (experts) continue;
         for (int j = 0; j < PACK_MOST && !st; j++) {
             const struct gpu_pack *w = p->packs[i * PACK_MOST + j];

@@ -476,6 +476,11 @@ emulatedError_t emulatedLaunchKernelExC(const emulatedLaunchConfig_t *c, const v
     capturing->launches.push_back(l);
     return emulatedSuccess;
 }
+static int n_launches;
+int emulated_launches(void)
+{
+    return n_launches;
+}
 emulatedError_t emulatedGraphLaunch(emulatedGraphExec_t g, emulatedStream_t)
 {
     if (fail_in[EMULATED_LAUNCH] >= 0 && fail_in[EMULATED_LAUNCH]-- == 0) return emulatedErrorLaunch;
@@ -483,6 +488,7 @@ emulatedError_t emulatedGraphLaunch(emulatedGraphExec_t g, emulatedStream_t)
         for (launched &l : g->launches) {
             void *args[] = { l.args.data() };
             run(&l, args);
+            n_launches++;
         }
     });
     return emulatedSuccess;

@@ -63,6 +63,8 @@ enum emulated_call_kind { EMULATED_MALLOC, EMULATED_LAUNCH, EMULATED_CALLS };
 void emulated_fail(enum emulated_call_kind what, int n);
 /* Bytes of shared memory that a block of the card may have, from the next device_open on; 0: as many as an H200's. */
 void emulated_card(int shared);
+/* Kernels that ran so far. */
+int emulated_launches(void);
 /* Of 512 random halves, at most 1 in size: how often what replaces matrix instructions elsewhere (matrix.cuh) gives
  * something else than they do; -1: it did not run. */
 int emulated_check_matrices(const uint16_t halves[512]);

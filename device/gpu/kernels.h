@@ -265,37 +265,41 @@ bool has_warpgroups(void);      /* after that: the device has warp-group product
 /* ---- experts (moe.cuh, route.cu) --------------------------------------------------------------------- */
 struct route_args {
     const float *z, *bias;      /* [rows][z_cols]; [experts] or NULL */
-    int32_t *ids;               /* [rows][used], the best first */
+    int32_t *ids;               /* [rows][used + shared], the best first */
     float *weights;
     const int32_t *n_rows;
     int32_t experts, used, z_cols, sigmoid, normalise;
+    int32_t shared;             /* 1: an expert behind them that each row has in a slot behind the used ones; else 0 */
     float scale;
 };
 bool route_can(int experts);
 
-/* Assignments (row * used + slot) by expert, in parts of at most moe_width; the entries follow the parts' room. */
+/* Assignments (row * slots + slot) by expert, in parts of at most moe_width; the entries follow the parts' room. */
 struct moe_part {
     int32_t expert, first, count;       /* entries first .. first + count - 1 */
 };
 struct moe_table {
-    int32_t n_parts, entries;   /* entries: byte where they begin */
+    int32_t n_parts, n_routed, entries; /* parts, the shared expert's behind the n_routed; byte where entries begin */
     struct moe_part part[];
 };
 int moe_width(int rows);
-uint64_t moe_table_bytes(int rows, int used, int experts);
+uint64_t moe_table_bytes(int rows, int slots, int experts);
 /* Routes, and fills the table when it is not NULL: one or two launches. */
 int launch_route(struct launch *l, const struct route_args *a, struct moe_table *table, int rows);
 
+enum moe_parts { MOE_ALL, MOE_ROUTED, MOE_SHARED };     /* whose parts are multiplied */
 struct moe_product {            /* STORE: x and y by assignment; else x by row, and 16 gate rows, 16 up rows, ... */
     enum tile_format format;
     enum product_epilogue epilogue;
+    enum moe_parts parts;
     const uint8_t *tiles;       /* of one expert after the other */
+    const uint8_t *shared;      /* of the shared one */
     const float *x;
     float *y;
     const struct moe_table *table;
     int32_t n_cols, n_rows_w, out_rows; /* of an expert; as packed; that exist */
-    int32_t used, width;
-    float unit, scale;          /* as in struct product; of x in f16 */
+    int32_t slots, width;
+    float unit, shared_unit, scale;     /* as in struct product; of x in f16 */
 };
 void launch_moe_product(struct launch *l, const struct moe_product *p, int n_units);
 
@@ -303,7 +307,7 @@ struct moe_sum_args {           /* y = sum over slots of weights * z, the first 
     const float *z, *weights, *residual;
     float *y;
     const int32_t *n_rows;
-    int32_t used, cols;
+    int32_t slots, cols;
 };
 void launch_moe_sum(struct launch *l, const struct moe_sum_args *a, int rows);
 

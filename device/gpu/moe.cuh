@@ -1,10 +1,10 @@
 /* device/gpu/moe.cuh - products of experts, MOE_GLU and MOE_DOWN, narrow and wide alike.
  *
- * Every row of a step names some experts (route.cu); the assignments (row, slot) of an expert are cut into parts of
- * up to 8 NT. An item is one part and one strip of its expert's rows: all columns, by one block, so the weights of a
- * used expert are read once where a part holds all its assignments. Warp (rw, kw) multiplies rows 32 rw .. of chunks
- * kw, kw + KWARPS, ...; its tiles come through its own ring. Activations are gathered from f32 rows into shared
- * memory, panel after panel, as f16 panels.
+ * Every row of a step names some experts (route.cu), a shared one among them, whose tiles lie elsewhere; the
+ * assignments (row, slot) of an expert are cut into parts of up to 8 NT. An item is one part and one strip of its
+ * expert's rows: all columns, by one block, so the weights of a used expert are read once where a part holds all its
+ * assignments. Warp (rw, kw) multiplies rows 32 rw .. of chunks kw, kw + KWARPS, ...; its tiles come through its own
+ * ring. Activations are gathered from f32 rows into shared memory, panel after panel, as f16 panels.
  * Order of the sum of one output: per kw over ascending chunks, then kw ascending. It depends on the weight's shape
  * and format alone: never on the width, on the other rows of the part, or on the class of the step. */
 #ifndef LUCE_DEVICE_GPU_MOE_CUH
@@ -13,15 +13,16 @@
 #include "device/gpu/rows.cuh"
 
 struct moe_args {
-    const uint8_t *tiles;       /* [expert][strip][k / 64][rw] */
+    const uint8_t *tiles, *shared;      /* [expert][strip][k / 64][rw]; of the shared one */
     const float *x;             /* [row][n_cols], or by assignment */
     float *y;                   /* [assignment][out_rows] */
     const moe_table *table;
-    int32_t used;               /* assignments a row */
+    int32_t parts;              /* enum moe_parts */
+    int32_t slots;              /* assignments a row */
     int32_t by_assignment;      /* x has a row for each */
     int32_t n_cols, n_chunks, n_strips, out_rows, act;
     int32_t fit;                /* bytes of activations that fit in shared memory */
-    float unit, scale;          /* of the sums; of the activations */
+    float unit, shared_unit, scale;     /* of the sums; of the activations */
 };
 
 /* Fills the panel with chunks c0 .. c1 of the part's activations; columns beyond its count are left as they are:
@@ -33,7 +34,7 @@ __device__ inline void gather(const moe_args &a, uint8_t *panel, const int *entr
     const bool even = a.n_cols % 2 == 0;
     for (int i = threadIdx.x; i < count * pairs; i += THREADS) {
         const int n = i / pairs, local = i % pairs * 2, k = c0 * TILE_K + local;
-        const int row = a.by_assignment ? entry[n] : entry[n] / a.used;
+        const int row = a.by_assignment ? entry[n] : entry[n] / a.slots;
         const float *x = a.x + (uint64_t)row * a.n_cols + k;
         float2 v = make_float2(0, 0);
         if (even && k < a.n_cols) v = *(const float2 *)x;
@@ -43,7 +44,7 @@ __device__ inline void gather(const moe_args &a, uint8_t *panel, const int *entr
 }
 
 template <class F, int NT, bool GLU>
-__device__ inline void finish_part(const moe_args &a, int strip, const int *entry, int count,
+__device__ inline void finish_part(const moe_args &a, int strip, const int *entry, int count, float unit,
                                    const float v[2][NT * 4 / F::KWARPS], int rw, int kw, int lane)
 {
     const int g = lane / 4, t = lane % 4;
@@ -55,13 +56,13 @@ __device__ inline void finish_part(const moe_args &a, int strip, const int *entr
         float *y = a.y + (uint64_t)entry[n] * a.out_rows;
         if constexpr (GLU) {
             const int row = strip * (STRIP / 2) + rw * 16 + in_tile;
-            const float gate = v[0][m] * a.unit, up = v[1][m] * a.unit;
+            const float gate = v[0][m] * unit, up = v[1][m] * unit;
             if (row < a.out_rows) y[row] = (a.act == PRODUCT_SILU ? act_silu(gate) : act_gelu(gate)) * up;
         } else {
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 const int row = strip * STRIP + rw * TILE_ROWS + i * 16 + in_tile;
-                if (row < a.out_rows) y[row] = v[i][m] * a.unit;
+                if (row < a.out_rows) y[row] = v[i][m] * unit;
             }
         }
     }
@@ -85,14 +86,17 @@ __device__ inline void multiply_experts(const moe_args &a, uint8_t *shared, int 
     }
     launch_dependents();
     wait_predecessor();
-    const int n_items = a.table->n_parts * a.n_strips;
+    const int n_routed = a.table->n_routed, first_part = a.parts == MOE_SHARED ? n_routed : 0;
+    const int n_items = ((a.parts == MOE_ROUTED ? n_routed : a.table->n_parts) - first_part) * a.n_strips;
     for (int item = blockIdx.x; item < n_items; item += gridDim.x) {
-        moe_part part = a.table->part[item / a.n_strips];
+        const int at_part = first_part + item / a.n_strips;
+        const bool own = at_part >= n_routed;
+        moe_part part = a.table->part[at_part];
         if (part.count <= n0) continue;
         part.first += n0, part.count = min(part.count - n0, 8 * NT);
         const int strip = item % a.n_strips;
-        const uint8_t *from = a.tiles + lane * 16 +
-            ((((uint64_t)part.expert * a.n_strips + strip) * a.n_chunks + kw) * ROW_WARPS + rw) * F::TILE;
+        const uint8_t *from = (own ? a.shared : a.tiles) + lane * 16 +
+            ((((uint64_t)(own ? 0 : part.expert) * a.n_strips + strip) * a.n_chunks + kw) * ROW_WARPS + rw) * F::TILE;
         int to_fetch = a.n_chunks > kw ? (a.n_chunks - kw + F::KWARPS - 1) / F::KWARPS : 0, slot = 0;
         auto fetch = [&](int to) {          /* one group a call, empty past the end */
             uint8_t *at = ring + to * F::TILE + lane * 16;
@@ -134,7 +138,7 @@ __device__ inline void multiply_experts(const moe_args &a, uint8_t *shared, int 
         }
         float v[2][NT * 4 / F::KWARPS];
         sum_warps<F, NT, SMALL>(acc, v, (float *)reduce, rw, kw, lane);
-        finish_part<F, NT, GLU>(a, strip, entry, part.count, v, rw, kw, lane);
+        finish_part<F, NT, GLU>(a, strip, entry, part.count, own ? a.shared_unit : a.unit, v, rw, kw, lane);
     }
 }
 
@@ -169,10 +173,12 @@ template <class F> static void launch_moe(launch *l, const moe_product *p, int n
 {
     moe_args a = {};
     a.tiles = p->tiles;
+    a.shared = p->shared;
+    a.parts = p->parts;
     a.x = p->x;
     a.y = p->y;
     a.table = p->table;
-    a.used = p->used;
+    a.slots = p->slots;
     a.by_assignment = p->epilogue == PRODUCT_STORE;
     a.n_cols = p->n_cols;
     a.n_chunks = (p->n_cols + TILE_K - 1) / TILE_K;
@@ -180,6 +186,7 @@ template <class F> static void launch_moe(launch *l, const moe_product *p, int n
     a.out_rows = p->out_rows;
     a.act = p->epilogue;
     a.unit = 1.0f / (p->unit * p->scale);
+    a.shared_unit = 1.0f / (p->shared_unit * p->scale);
     a.scale = p->scale;
     const bool glu = p->epilogue != PRODUCT_STORE;
     switch (p->width) {

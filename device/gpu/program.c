@@ -52,7 +52,7 @@ static uint64_t form_bytes(const struct program *p, int v)
     struct shape s = p->tape->values[v].shape;
     if (s.type == DT_I32) {                 /* indices of experts: their table */
         const struct route_attr *a = p->tape->calls[p->tape->values[v].producer].attr;
-        uint64_t bytes = moe_table_bytes(p->plan->bucket.rows[s.rows], a->used, a->experts);
+        uint64_t bytes = moe_table_bytes(p->plan->bucket.rows[s.rows], s.cols, a->experts + a->shared);
         return (bytes + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;
     }
     uint64_t rows = (uint64_t)p->plan->bucket.rows[s.rows], cols = ((uint64_t)s.cols + 63) / 64 * 64;

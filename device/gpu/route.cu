@@ -8,9 +8,14 @@
 #include "device/gpu/rows.cuh"
 
 enum { TABLE_THREADS = 1024, ROUTE_MOST = 4096, ROUTE_ROWS = 8 };
+/* Bytes: scores of so many rows, and the table's counts of experts, a shared one among them. */
+static int route_shared(int rows, int experts)
+{
+    return (rows * experts + 2 * (experts + 1)) * (int)sizeof(float);
+}
 bool route_can(int experts)
 {
-    return experts <= ROUTE_MOST && (ROUTE_ROWS + 2) * experts * (int)sizeof(float) <= card_shared();
+    return experts <= ROUTE_MOST && route_shared(ROUTE_ROWS, experts) <= card_shared();
 }
 
 /* Greater for what is picked first. */
@@ -53,8 +58,12 @@ template <int N> __device__ inline void route_row(const route_args &a, int row, 
     }
     __syncwarp();
     float sum = 0;
-    int32_t *ids = a.ids + (uint64_t)row * a.used;
-    float *weights = a.weights + (uint64_t)row * a.used;
+    int32_t *ids = a.ids + (uint64_t)row * (a.used + a.shared);
+    float *weights = a.weights + (uint64_t)row * (a.used + a.shared);
+    if (a.shared && lane == 0) {
+        ids[a.used] = a.experts;
+        weights[a.used] = 1.0f / (1.0f + expf(-z[a.experts]));
+    }
     for (int j = 0; j < a.used; j++) {
         uint64_t best = 0;
 #pragma unroll
@@ -89,11 +98,11 @@ __device__ inline int running_sum(int x, int *all)
     *all = __shfl_sync(0xffffffffu, x, WARP - 1);
     return x;
 }
-/* By all threads of the block. count: room for twice the experts. */
+/* By all threads of the block. count: room for twice the experts, the shared one among them. */
 __device__ inline void make_table(const table_args &a, int *count)
 {
     const int32_t *ids = a.route.ids;
-    const int experts = a.route.experts, n = *a.route.n_rows * a.route.used;
+    const int experts = a.route.experts + a.route.shared, n = *a.route.n_rows * (a.route.used + a.route.shared);
     int *next = count + experts;            /* where the next assignment of each expert goes */
     for (int e = threadIdx.x; e < experts; e += blockDim.x) count[e] = 0;
     __syncthreads();
@@ -107,8 +116,10 @@ __device__ inline void make_table(const table_args &a, int *count)
         for (int e = e0; e < e1; e++) mine += count[e], parts += (count[e] + a.width - 1) / a.width;
         int at = running_sum(mine, &all) - mine, part = running_sum(parts, &all) - parts;
         if (threadIdx.x == 0) a.table->n_parts = all;
+        if (threadIdx.x == 0 && !a.route.shared) a.table->n_routed = all;
         for (int e = e0; e < e1; e++) {
             next[e] = at;
+            if (e == a.route.experts) a.table->n_routed = part;
             for (int i = 0; i < count[e]; i += a.width)
                 a.table->part[part++] = moe_part{ e, at + i, min(count[e] - i, a.width) };
             at += count[e];
@@ -145,13 +156,13 @@ int moe_width(int rows)
 {
     return rows <= 8 ? 8 : rows <= NARROW_ROWS ? 16 : 64;
 }
-static int entries_at(int rows, int used, int experts)
+static int entries_at(int rows, int slots, int experts)
 {
-    return (int)(sizeof(moe_table) + most_parts(rows * used, experts, moe_width(rows)) * sizeof(moe_part));
+    return (int)(sizeof(moe_table) + most_parts(rows * slots, experts, moe_width(rows)) * sizeof(moe_part));
 }
-uint64_t moe_table_bytes(int rows, int used, int experts)
+uint64_t moe_table_bytes(int rows, int slots, int experts)
 {
-    return (uint64_t)entries_at(rows, used, experts) + 4 * (uint64_t)rows * used;
+    return (uint64_t)entries_at(rows, slots, experts) + 4 * (uint64_t)rows * slots;
 }
 
 /* Rows of a block: the block that takes all of them makes the table, too. */
@@ -159,15 +170,15 @@ int launch_route(launch *l, const route_args *r, moe_table *table, int rows)
 {
     const bool one = rows <= ROUTE_ROWS;
     const int per = one ? rows : ROUTE_ROWS, lanes = (r->experts + WARP - 1) / WARP;
-    table_args a = { *r, one ? table : nullptr, moe_width(rows), entries_at(rows, r->used, r->experts) };
+    const int entries = entries_at(rows, r->used + r->shared, r->experts + r->shared);
+    table_args a = { *r, one ? table : nullptr, moe_width(rows), entries };
     void (*kernel)(table_args) = lanes <= 4 ? route_kernel<4> : lanes <= 8 ? route_kernel<8>
                                : lanes <= 16 ? route_kernel<16> : route_kernel<ROUTE_MOST / WARP>;
-    allow_shared(kernel, (ROUTE_ROWS + 2) * r->experts * (int)sizeof(float));
-    fill_launch(l, kernel, dim3((rows + per - 1) / per), per * WARP,
-                (per + (a.table ? 2 : 0)) * r->experts * sizeof(float), a);
+    allow_shared(kernel, route_shared(ROUTE_ROWS, r->experts));
+    fill_launch(l, kernel, dim3((rows + per - 1) / per), per * WARP, route_shared(per, r->experts), a);
     if (one || !table) return 1;
     a.table = table;
-    fill_launch(l + 1, table_kernel, dim3(1), TABLE_THREADS, 2 * r->experts * sizeof(int), a);
+    fill_launch(l + 1, table_kernel, dim3(1), TABLE_THREADS, route_shared(0, r->experts), a);
     return 2;
 }
 
@@ -177,12 +188,12 @@ __global__ void __launch_bounds__(256) combine_experts_kernel(moe_sum_args a)
     const int row = blockIdx.y;
     if (row >= *a.n_rows) return wait_predecessor();
     wait_predecessor();
-    const float *w = a.weights + (uint64_t)row * a.used;
+    const float *w = a.weights + (uint64_t)row * a.slots;
     for (int c = blockIdx.x * blockDim.x + threadIdx.x; c < a.cols; c += gridDim.x * blockDim.x) {
-        const float *z = a.z + (uint64_t)row * a.used * a.cols + c;
+        const float *z = a.z + (uint64_t)row * a.slots * a.cols + c;
         float sum = 0;
 #pragma unroll 8
-        for (int j = 0; j < a.used; j++) sum = __fmaf_rn(w[j], z[(uint64_t)j * a.cols], sum);
+        for (int j = 0; j < a.slots; j++) sum = __fmaf_rn(w[j], z[(uint64_t)j * a.cols], sum);
         const uint64_t at = (uint64_t)row * a.cols + c;
         a.y[at] = a.residual ? sum + a.residual[at] : sum;
     }
