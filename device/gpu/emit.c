@@ -12,6 +12,7 @@ struct emitter {
     const struct call *c;
     bool all;                   /* every value to f32 */
     struct launches *out;
+    struct moe_sum_args sum;    /* z NULL: none; else the next call, a NORM, begins with it */
     int index, n_products;
     luce_error *err;
     luce_status st;
@@ -230,6 +231,15 @@ static void emit_moe_glu(struct emitter *e)
     experts(e, value_at(e, e->c->out[0]), a->act == ACT_SILU ? PRODUCT_SILU : PRODUCT_GELU, 1);
 }
 
+/* Whether the next call norms this one's output, to where nothing lies that this call reads: its own output in f32 may
+ * have such a place. */
+static bool norm_follows(const struct emitter *e)
+{
+    const struct call *next = e->c + 1;
+    return !e->all && e->index + 1 < e->p->tape->n_calls && next->op == OP_NORM && next->in[0].id == e->c->out[0].id &&
+        !e->p->places[next->out[0].id].f32;
+}
+
 static void emit_moe_down(struct emitter *e)
 {
     const struct moe_attr *a = e->c->attr;
@@ -239,6 +249,10 @@ static void emit_moe_down(struct emitter *e)
                                 .residual = e->c->n_in > 3 ? value_at(e, e->c->in[3]) : NULL, .y = value_at(e, y),
                                 .n_rows = rows_at(e, y), .slots = a->used, .cols = shape_of(e, y).cols };
     experts(e, z, PRODUCT_STORE, gated_scale);
+    if (norm_follows(e) && norm_can_sum(sum.cols)) {
+        e->sum = sum;
+        return;
+    }
     struct launch *l = push(e, 1);
     if (!l) return;
     launch_moe_sum(l, &sum, bucket_rows(e, y));
@@ -267,10 +281,11 @@ static void emit_norm(struct emitter *e)
 {
     const struct norm_attr *a = e->c->attr;
     struct val y = e->c->out[0];
-    struct norm_args x = { .x = value_at(e, e->c->in[0]), .w = vector_at(e->c->w[0]),
+    struct norm_args x = { .sum = e->sum, .x = value_at(e, e->c->in[0]), .w = vector_at(e->c->w[0]),
                            .residual = e->c->n_in > 1 ? value_at(e, e->c->in[1]) : NULL, .y = output_at(e, y),
                            .form = output_form(e), .n_rows = rows_at(e, y), .cols = shape_of(e, y).cols,
                                .eps = a->eps };
+    e->sum.z = NULL;
     struct launch *l = push(e, 1);
     if (!l) return;
     launch_norm(l, &x, bucket_rows(e, y));
@@ -504,46 +519,7 @@ luce_status program_emit(struct gpu *g, struct program *p, bool all, struct laun
     return e.st;
 }
 
-/* ---- packs and scratch ---------------------------------------------------------------------------------- */
-static unsigned read_by_rows(const struct tape *t, const struct weight *const *w, int n)
-{
-    unsigned keep = 0;
-    for (int i = 0; i < t->n_calls; i++)
-        for (int j = 0; j < n; j++)
-            if (t->calls[i].op == OP_EMBED && t->calls[i].w[0] == w[j]) keep |= 1u << j;
-    return keep;
-}
-
-/* Packs of one call's matrices: all in one product when they fit and no bias is in the way. */
-static luce_status find_packs(struct gpu *g, struct program *p, int index, luce_error *err)
-{
-    const struct call *c = &p->tape->calls[index];
-    struct gpu_pack **out = &p->packs[index * PACK_MOST];
-    bool pair = c->op == OP_GLU, biased = false;
-    int n = pair ? ((const struct glu_attr *)c->attr)->n_mat : ((const struct linear_attr *)c->attr)->n_mat;
-    for (int i = 0; i < n && !pair; i++) biased |= c->w[W_LINEAR_BIAS + i] != NULL;
-    luce_status st = LUCE_OK;
-    if (pair || (n > 1 && !biased)) {
-        st = gpu_pack_get(g, c->w, n, pair, read_by_rows(p->tape, c->w, n), &out[0], err);
-        if (st || out[0]) return st;
-    }
-    for (int i = 0; i < n && !st; i++)
-        st = gpu_pack_get(g, &c->w[i], 1, false, read_by_rows(p->tape, &c->w[i], 1), &out[i], err);
-    return st;
-}
-
-/* Packs of the routed experts, and of the shared one. */
-static luce_status find_expert_packs(struct gpu *g, struct program *p, int index, luce_error *err)
-{
-    const struct call *c = &p->tape->calls[index];
-    bool pair = c->op == OP_MOE_GLU;
-    int each = pair ? MOE_GLU_W : MOE_DOWN_W;
-    luce_status st = LUCE_OK;
-    for (int i = 0; i < c->n_w && !st; i += each)
-        st = gpu_pack_get(g, &c->w[i], each, pair, 0, &p->packs[index * PACK_MOST + i / each], err);
-    return st;
-}
-
+/* ---- scratch ------------------------------------------------------------------------------------------ */
 static void most(uint64_t *a, uint64_t b)
 {
     if (b > *a) *a = b;
@@ -578,7 +554,7 @@ luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err)
                                           p->tape->values[c->in[0].id].shape.cols));
         bool experts = c->op == OP_MOE_GLU || c->op == OP_MOE_DOWN;
         if (c->op != OP_LINEAR && c->op != OP_GLU && !experts) continue;
-        st = experts ? find_expert_packs(g, p, i, err) : find_packs(g, p, i, err);
+        st = experts ? program_expert_packs(g, p, i, err) : program_packs(g, p, i, err);
         if (experts) continue;
         for (int j = 0; j < PACK_MOST && !st; j++) {
             const struct gpu_pack *w = p->packs[i * PACK_MOST + j];

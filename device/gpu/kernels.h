@@ -80,7 +80,15 @@ struct embed_args {
 /* One block a row, as all below unless they say otherwise. `rows`: of the bucket. */
 void launch_embed(struct launch *l, const struct embed_args *a, int rows);
 
+/* MOE_DOWN's end: y = sum over slots of weights * z, the first first, (+ residual). */
+struct moe_sum_args {
+    const float *z, *weights, *residual;
+    float *y;
+    const int32_t *n_rows;
+    int32_t slots, cols;
+};
 struct norm_args {
+    struct moe_sum_args sum;    /* z NULL: none; else x is y of this sum, which is made first */
     const float *x, *w, *residual;
     float *y;                   /* may be NULL */
     struct form form;
@@ -89,6 +97,8 @@ struct norm_args {
     float eps;
 };
 void launch_norm(struct launch *l, const struct norm_args *a, int rows);
+/* Whether it can make a sum of so many columns. */
+bool norm_can_sum(int cols);
 
 enum map_kind { MAP_COPY, MAP_ADD, MAP_SILU, MAP_GELU, MAP_TAKE };
 struct map_args {               /* copy (into a form), a + b, act(a[i]) a[cols + i], rows of out[] */
@@ -303,12 +313,7 @@ struct moe_product {            /* STORE: x and y by assignment; else x by row, 
 };
 void launch_moe_product(struct launch *l, const struct moe_product *p, int n_units);
 
-struct moe_sum_args {           /* y = sum over slots of weights * z, the first first, (+ residual) */
-    const float *z, *weights, *residual;
-    float *y;
-    const int32_t *n_rows;
-    int32_t slots, cols;
-};
+/* The sum alone. */
 void launch_moe_sum(struct launch *l, const struct moe_sum_args *a, int rows);
 
 /* ---- loading (run at once on a stream) ---------------------------------------------------------------- */

@@ -47,6 +47,43 @@ static void find_uses(struct program *p)
     }
 }
 
+static unsigned read_by_rows(const struct tape *t, const struct weight *const *w, int n)
+{
+    unsigned keep = 0;
+    for (int i = 0; i < t->n_calls; i++)
+        for (int j = 0; j < n; j++)
+            if (t->calls[i].op == OP_EMBED && t->calls[i].w[0] == w[j]) keep |= 1u << j;
+    return keep;
+}
+
+luce_status program_packs(struct gpu *g, struct program *p, int index, luce_error *err)
+{
+    const struct call *c = &p->tape->calls[index];
+    struct gpu_pack **out = &p->packs[index * PACK_MOST];
+    bool pair = c->op == OP_GLU, biased = false;
+    int n = pair ? ((const struct glu_attr *)c->attr)->n_mat : ((const struct linear_attr *)c->attr)->n_mat;
+    for (int i = 0; i < n && !pair; i++) biased |= c->w[W_LINEAR_BIAS + i] != NULL;
+    luce_status st = LUCE_OK;
+    if (pair || (n > 1 && !biased)) {
+        st = gpu_pack_get(g, c->w, n, pair, read_by_rows(p->tape, c->w, n), &out[0], err);
+        if (st || out[0]) return st;
+    }
+    for (int i = 0; i < n && !st; i++)
+        st = gpu_pack_get(g, &c->w[i], 1, false, read_by_rows(p->tape, &c->w[i], 1), &out[i], err);
+    return st;
+}
+
+luce_status program_expert_packs(struct gpu *g, struct program *p, int index, luce_error *err)
+{
+    const struct call *c = &p->tape->calls[index];
+    bool pair = c->op == OP_MOE_GLU;
+    int each = pair ? MOE_GLU_W : MOE_DOWN_W;
+    luce_status st = LUCE_OK;
+    for (int i = 0; i < c->n_w && !st; i += each)
+        st = gpu_pack_get(g, &c->w[i], each, pair, 0, &p->packs[index * PACK_MOST + i / each], err);
+    return st;
+}
+
 static uint64_t form_bytes(const struct program *p, int v)
 {
     struct shape s = p->tape->values[v].shape;

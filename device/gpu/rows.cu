@@ -149,6 +149,18 @@ template <bool QUADS> __device__ inline float4 quad_at(const float *x, int k, in
     return make_float4(k < cols ? x[k] : 0.0f, k + 1 < cols ? x[k + 1] : 0.0f, k + 2 < cols ? x[k + 2] : 0.0f,
                        k + 3 < cols ? x[k + 3] : 0.0f);
 }
+template <bool QUADS> __device__ inline void put_quad(float *y, int k, int cols, float4 v)
+{
+    if (k >= cols) return;
+    if (QUADS) {
+        *(float4 *)(y + k) = v;
+        return;
+    }
+    y[k] = v.x;
+    if (k + 1 < cols) y[k + 1] = v.y;
+    if (k + 2 < cols) y[k + 2] = v.z;
+    if (k + 3 < cols) y[k + 3] = v.w;
+}
 __device__ inline float square_sum(float4 v, float sum)
 {
     return __fmaf_rn(v.w, v.w, __fmaf_rn(v.z, v.z, __fmaf_rn(v.y, v.y, __fmaf_rn(v.x, v.x, sum))));
@@ -156,24 +168,44 @@ __device__ inline float square_sum(float4 v, float sum)
 template <bool QUADS>
 __device__ inline void put_normed(const norm_args &a, int row, int k, float4 v, float4 w, float scale)
 {
-    const uint64_t at = (uint64_t)row * a.cols + k;
     float4 out = make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w);
     if (a.residual) {
         const float4 r = quad_at<QUADS>(a.residual + (uint64_t)row * a.cols, k, a.cols);
         out.x += r.x, out.y += r.y, out.z += r.z, out.w += r.w;
     }
-    if (a.y && k < a.cols) {
-        if (QUADS) *(float4 *)(a.y + at) = out;
-        else {
-            a.y[at] = out.x;
-            if (k + 1 < a.cols) a.y[at + 1] = out.y;
-            if (k + 2 < a.cols) a.y[at + 2] = out.z;
-            if (k + 3 < a.cols) a.y[at + 3] = out.w;
-        }
-    }
+    if (a.y) put_quad<QUADS>(a.y + (uint64_t)row * a.cols, k, a.cols, out);
     if (a.form.at) form_put4(a.form, row, k, out);
 }
-template <bool QUADS> __global__ void __launch_bounds__(ROW_THREADS) norm_kernel(norm_args a)
+/* Columns k .. k + 3 of every quad of this thread: the sum over the row's slots, which goes to x as well. Element by
+ * element in the order of combine_experts_kernel. */
+template <bool QUADS>
+__device__ inline void sum_slots(const moe_sum_args &a, int row, int k0, int step, float4 (&v)[NORM_QUADS])
+{
+    const float *w = a.weights + (uint64_t)row * a.slots;
+    const float *z = a.z + (uint64_t)row * a.slots * a.cols;
+#pragma unroll
+    for (int i = 0; i < NORM_QUADS; i++) v[i] = make_float4(0, 0, 0, 0);
+#pragma unroll 4
+    for (int j = 0; j < a.slots; j++)
+#pragma unroll
+        for (int i = 0; i < NORM_QUADS; i++) {
+            const float4 x = quad_at<QUADS>(z + (uint64_t)j * a.cols, k0 + i * step, a.cols);
+            v[i].x = __fmaf_rn(w[j], x.x, v[i].x), v[i].y = __fmaf_rn(w[j], x.y, v[i].y);
+            v[i].z = __fmaf_rn(w[j], x.z, v[i].z), v[i].w = __fmaf_rn(w[j], x.w, v[i].w);
+        }
+#pragma unroll
+    for (int i = 0; i < NORM_QUADS; i++) {
+        const int k = k0 + i * step;
+        if (a.residual) {
+            const float4 r = quad_at<QUADS>(a.residual + (uint64_t)row * a.cols, k, a.cols);
+            v[i].x += r.x, v[i].y += r.y, v[i].z += r.z, v[i].w += r.w;
+        }
+        put_quad<QUADS>(a.y + (uint64_t)row * a.cols, k, a.cols, v[i]);
+    }
+}
+enum { SUM_THREADS = 512 };     /* with a sum: registers for the loads of several slots at a time */
+template <bool QUADS, bool SUM>
+__global__ void __launch_bounds__(SUM ? SUM_THREADS : ROW_THREADS) norm_kernel(norm_args a)
 {
     __shared__ float shared[ROW_THREADS / WARP];
     launch_dependents();
@@ -184,8 +216,12 @@ template <bool QUADS> __global__ void __launch_bounds__(ROW_THREADS) norm_kernel
 #pragma unroll
     for (int i = 0; i < NORM_QUADS; i++) w[i] = quad_at<QUADS>(a.w, k0 + i * step, cols);
     wait_predecessor();
+    if (SUM) {
+        sum_slots<QUADS>(a.sum, row, k0, step, v);
+    } else {
 #pragma unroll
-    for (int i = 0; i < NORM_QUADS; i++) v[i] = quad_at<QUADS>(x, k0 + i * step, cols);
+        for (int i = 0; i < NORM_QUADS; i++) v[i] = quad_at<QUADS>(x, k0 + i * step, cols);
+    }
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < NORM_QUADS; i++) sum = square_sum(v[i], sum);
@@ -204,11 +240,21 @@ template <bool QUADS> __global__ void __launch_bounds__(ROW_THREADS) norm_kernel
     for (int k = k0 + NORM_QUADS * step; k < end; k += step)
         put_normed<QUADS>(a, row, k, quad_at<QUADS>(x, k, cols), quad_at<QUADS>(a.w, k, cols), scale);
 }
+static int norm_warps(int cols)
+{
+    const int warps = (cols + 4 * NORM_QUADS * WARP - 1) / (4 * NORM_QUADS * WARP), most = ROW_THREADS / WARP;
+    return warps < most ? warps : most;
+}
+bool norm_can_sum(int cols)
+{
+    return norm_warps(cols) * WARP <= SUM_THREADS;
+}
 void launch_norm(launch *l, const norm_args *a, int rows)
 {
-    const int warps = (a->cols + 4 * NORM_QUADS * WARP - 1) / (4 * NORM_QUADS * WARP), most = ROW_THREADS / WARP;
-    fill_launch(l, a->cols % 4 ? norm_kernel<false> : norm_kernel<true>, dim3(rows),
-                (warps < most ? warps : most) * WARP, 0, *a);
+    const bool quads = a->cols % 4 == 0;
+    void (*kernel)(norm_args) = a->sum.z ? quads ? norm_kernel<true, true> : norm_kernel<false, true>
+                                         : quads ? norm_kernel<true, false> : norm_kernel<false, false>;
+    fill_launch(l, kernel, dim3(rows), norm_warps(a->cols) * WARP, 0, *a);
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) map_kernel(map_args a)
