@@ -83,7 +83,7 @@ static bool has(const struct device *d, const struct call *c)
     switch (c->op) {
     case OP_GLU: return ((const struct glu_attr *)c->attr)->n_mat == 1 ||
                         (tiles_of(c->w[0]->type) == tiles_of(c->w[1]->type));
-    case OP_ROUTE: return route_can(((const struct route_attr *)c->attr)->experts);
+    case OP_ROUTE: return route_can(((const struct route_attr *)c->attr)->experts, c->shape[0].cols);
     case OP_MOE_GLU:
         for (int i = 0; i < c->n_w; i += MOE_GLU_W)
             if (tiles_of(c->w[i]->type) != tiles_of(c->w[i + 1]->type)) return false;

@@ -262,6 +262,7 @@ inline uint64_t get_relaxed(const uint64_t *p) { return *(const volatile uint64_
 #define HAS_LARGE_SHARED 1
 #define HAS_BULK_COPY 1
 #define HAS_WARPGROUP_MMA 0
+#define HAS_WARP_REDUCE 0
 
 inline uint32_t shared_at(const void *p) { return (uint32_t)(uintptr_t)p; }
 void bar_init(uint64_t *bar, int arrivals);

@@ -17,6 +17,7 @@
 #define HAS_LARGE_SHARED 0
 #define HAS_BULK_COPY 0
 #define HAS_ASYNC_COPY 0
+#define HAS_WARP_REDUCE 0
 #define HAS_WARPGROUP_MMA 0
 
 /* ---- operations of a warp ----------------------------------------------------------------------------------- */

@@ -282,7 +282,8 @@ struct route_args {
     int32_t shared;             /* 1: an expert behind them that each row has in a slot behind the used ones; else 0 */
     float scale;
 };
-bool route_can(int experts);
+/* slots: of a row. */
+bool route_can(int experts, int slots);
 
 /* Assignments (row * slots + slot) by expert, in parts of at most moe_width; the entries follow the parts' room. */
 struct moe_part {

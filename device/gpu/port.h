@@ -77,12 +77,14 @@ template <class... P> static inline const void *kernel_address(void (*kernel)(P.
 #if defined(__CUDA_ARCH__)
 #define HAS_BULK_COPY (__CUDA_ARCH__ >= 900)    /* cp.async.bulk, mbarrier transactions, PDL */
 #define HAS_ASYNC_COPY (__CUDA_ARCH__ >= 800)   /* cp.async */
+#define HAS_WARP_REDUCE (__CUDA_ARCH__ >= 800)  /* redux.sync */
 #define HAS_MMA_16 (__CUDA_ARCH__ >= 800)       /* mma m16n8k16 for f16 and bf16 */
 #define HAS_WARPGROUP_MMA defined_for_90a       /* wgmma, setmaxnreg */
 #else
 #define HAS_WARPGROUP_MMA 0
 #define HAS_BULK_COPY 0
 #define HAS_ASYNC_COPY 0
+#define HAS_WARP_REDUCE 0
 #define HAS_MMA_16 0
 #endif
 
@@ -333,6 +335,19 @@ __device__ inline float warp_max(float x)
 #pragma unroll
     for (int i = 16; i; i /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, i));
     return x;
+}
+/* The same of whole numbers. */
+__device__ inline uint32_t warp_max_whole(uint32_t x)
+{
+#if HAS_WARP_REDUCE
+    return __reduce_max_sync(0xffffffffu, x);
+#else
+    for (int i = 16; i; i /= 2) {
+        const uint32_t other = __shfl_xor_sync(0xffffffffu, x, i);
+        x = other > x ? other : x;
+    }
+    return x;
+#endif
 }
 
 

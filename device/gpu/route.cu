@@ -1,38 +1,34 @@
 /* device/gpu/route.cu - around the products of experts: ROUTE, the table of who goes where, the sum over slots.
  *
  * ROUTE: a warp a row. Lane i scores experts i, i + 32, ...; sums and maxima by butterfly; the chosen ones by
- * repeated search for the greatest whole number made of score and index: more is better, NaN is last, ties go to the
- * lower index. The order depends on the number of experts alone.
- * The table is one block's work, in narrow steps of few rows of the block that routes: places within an expert come
+ * repeated search for the greatest: each lane knows its own, the warp finds the greatest of them, and the lane that had
+ * it looks for its next. More is better, NaN is last, ties go to the lower index. Lane j keeps slot j until all are
+ * there. The order depends on the number of experts alone.
+ * The table is one block's work, in steps of few rows of the block that routes: places within an expert come
  * by atomic counts of whole numbers, and no result depends on them. */
 #include "device/gpu/rows.cuh"
 
-enum { TABLE_THREADS = 1024, ROUTE_MOST = 4096, ROUTE_ROWS = 8 };
-/* Bytes: scores of so many rows, and the table's counts of experts, a shared one among them. */
-static int route_shared(int rows, int experts)
+enum { TABLE_THREADS = 1024, ROUTE_MOST = 4096, ROUTE_ROWS = 16, ROUTE_LEAST = 8 /* warps of a block with a table */ };
+bool route_can(int experts, int slots)
 {
-    return (rows * experts + 2 * (experts + 1)) * (int)sizeof(float);
-}
-bool route_can(int experts)
-{
-    return experts <= ROUTE_MOST && route_shared(ROUTE_ROWS, experts) <= card_shared();
+    return experts <= ROUTE_MOST && slots <= WARP;
 }
 
-/* Greater for what is picked first. */
-__device__ inline uint64_t pick_order(float x, int expert)
+/* Greater for what is picked first; never 0. */
+__device__ inline uint32_t pick_rank(float x)
 {
     const uint32_t bits = __float_as_uint(x + 0.0f);        /* one zero */
-    const uint32_t rank = isnan(x) ? 0 : bits >> 31 ? ~bits : bits | 0x80000000u;
-    return (uint64_t)rank << 32 | (uint32_t)~expert;
+    return isnan(x) ? 1 : bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
-/* One row, by a warp. N: experts of a lane. score: room for all. */
-template <int N> __device__ inline void route_row(const route_args &a, int row, float *score)
+/* One row, by a warp. N: experts of a lane. seen: of the block, where the row's ids go, too. */
+template <int N> __device__ inline void route_row(const route_args &a, int row, int32_t *seen)
 {
-    const int lane = threadIdx.x % WARP;
+    const int lane = threadIdx.x % WARP, slots = a.used + a.shared;
     const float *z = a.z + (uint64_t)row * a.z_cols;
+    const float own = a.shared ? z[a.experts] : 0.0f;
     float x[N], most = -INFINITY, total = 0;
-    uint64_t left[N];                       /* 0: taken, or none */
+    uint32_t left[N];                       /* 0: taken, or none */
 #pragma unroll
     for (int i = 0; i < N; i++) {
         const int e = lane + i * WARP;
@@ -53,33 +49,36 @@ template <int N> __device__ inline void route_row(const route_args &a, int row, 
         left[i] = 0;
         if (e >= a.experts) continue;
         if (!a.sigmoid) x[i] = x[i] / total;
-        score[e] = x[i];
-        left[i] = pick_order(a.bias ? x[i] + a.bias[e] : x[i], e);
+        left[i] = pick_rank(a.bias ? x[i] + a.bias[e] : x[i]);
     }
-    __syncwarp();
-    float sum = 0;
-    int32_t *ids = a.ids + (uint64_t)row * (a.used + a.shared);
-    float *weights = a.weights + (uint64_t)row * (a.used + a.shared);
-    if (a.shared && lane == 0) {
-        ids[a.used] = a.experts;
-        weights[a.used] = 1.0f / (1.0f + expf(-z[a.experts]));
-    }
+    uint32_t top;                           /* of this lane: rank, score and expert of its best */
+    float score;
+    int expert;
+    auto look = [&]() {
+        top = 0, score = 0, expert = 0;
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (left[i] > top) top = left[i], score = x[i], expert = lane + i * WARP;
+    };
+    look();
+    float sum = 0, weight = 0;              /* of slot `lane` */
+    int id = a.experts;
     for (int j = 0; j < a.used; j++) {
-        uint64_t best = 0;
+        const uint32_t greatest = warp_max_whole(top);
+        const int e = (int)~warp_max_whole(top == greatest ? ~(uint32_t)expert : 0);
+        const float chosen = __shfl_sync(0xffffffffu, score, e % WARP);
+        sum += chosen;
+        if (lane == j) id = e, weight = chosen;
+        if (lane != e % WARP) continue;
 #pragma unroll
-        for (int i = 0; i < N; i++) best = left[i] > best ? left[i] : best;
-        for (int by = 16; by; by /= 2) {
-            const uint64_t other = __shfl_xor_sync(0xffffffffu, best, by);
-            best = other > best ? other : best;
-        }
-#pragma unroll
-        for (int i = 0; i < N; i++) left[i] = left[i] == best ? 0 : left[i];
-        const int e = (int)~(uint32_t)best;
-        sum += score[e];
-        if (lane == 0) ids[j] = e, weights[j] = score[e];
+        for (int i = 0; i < N; i++) left[i] = lane + i * WARP == e ? 0 : left[i];
+        look();
     }
-    __syncwarp();
-    for (int j = lane; j < a.used; j += WARP) weights[j] = (a.normalise ? weights[j] / sum : weights[j]) * a.scale;
+    if (lane >= slots) return;
+    weight = lane < a.used ? (a.normalise ? weight / sum : weight) * a.scale : 1.0f / (1.0f + expf(-own));
+    a.ids[(uint64_t)row * slots + lane] = id;
+    a.weights[(uint64_t)row * slots + lane] = weight;
+    if (seen) seen[lane] = id;
 }
 
 struct table_args {
@@ -98,13 +97,12 @@ __device__ inline int running_sum(int x, int *all)
     *all = __shfl_sync(0xffffffffu, x, WARP - 1);
     return x;
 }
-/* By all threads of the block. count: room for twice the experts, the shared one among them. */
-__device__ inline void make_table(const table_args &a, int *count)
+/* By all threads of the block, of n ids. count: room for twice the experts, the shared one among them; zeros in the
+ * first half. */
+__device__ inline void make_table(const table_args &a, const int32_t *ids, int n, int *count)
 {
-    const int32_t *ids = a.route.ids;
-    const int experts = a.route.experts + a.route.shared, n = *a.route.n_rows * (a.route.used + a.route.shared);
+    const int experts = a.route.experts + a.route.shared;
     int *next = count + experts;            /* where the next assignment of each expert goes */
-    for (int e = threadIdx.x; e < experts; e += blockDim.x) count[e] = 0;
     __syncthreads();
     for (int i = threadIdx.x; i < n; i += blockDim.x) atomicAdd(&count[ids[i]], 1);
     __syncthreads();
@@ -128,25 +126,32 @@ __device__ inline void make_table(const table_args &a, int *count)
     __syncthreads();
     for (int i = threadIdx.x; i < n; i += blockDim.x) moe_entries(a.table)[atomicAdd(&next[ids[i]], 1)] = i;
 }
+__device__ inline void clear_counts(const table_args &a, int *count)
+{
+    for (int e = threadIdx.x; e < a.route.experts + a.route.shared; e += blockDim.x) count[e] = 0;
+}
 __global__ void __launch_bounds__(TABLE_THREADS) table_kernel(table_args a)
 {
     DYNAMIC_SHARED(int, count);
     launch_dependents();
+    clear_counts(a, count);
+    const int n = *a.route.n_rows * (a.route.used + a.route.shared);
     wait_predecessor();
-    make_table(a, count);
+    make_table(a, a.route.ids, n, count);
 }
 
 /* N: experts of a lane. One block takes all rows and makes the table where there are ROUTE_ROWS at most. */
 template <int N> __global__ void __launch_bounds__(ROUTE_ROWS * WARP) route_kernel(table_args a)
 {
-    DYNAMIC_SHARED(float, score);           /* [rows of the block][experts]; the table's counts follow */
+    __shared__ int32_t ids[ROUTE_ROWS * WARP];
+    DYNAMIC_SHARED(int, count);             /* of the table */
     launch_dependents();
-    const int warp = threadIdx.x / WARP, row = blockIdx.x * (blockDim.x / WARP) + warp;
+    const int row = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP, slots = a.route.used + a.route.shared;
+    const int n_rows = *a.route.n_rows;
+    if (a.table) clear_counts(a, count);
     wait_predecessor();
-    if (row < *a.route.n_rows) route_row<N>(a.route, row, score + warp * a.route.experts);
-    if (!a.table) return;
-    __syncthreads();
-    make_table(a, (int *)score + blockDim.x / WARP * a.route.experts);
+    if (row < n_rows) route_row<N>(a.route, row, a.table ? ids + row * slots : nullptr);
+    if (a.table) make_table(a, ids, n_rows * slots, count);
 }
 static int most_parts(int assignments, int experts, int width)
 {
@@ -169,16 +174,16 @@ uint64_t moe_table_bytes(int rows, int slots, int experts)
 int launch_route(launch *l, const route_args *r, moe_table *table, int rows)
 {
     const bool one = rows <= ROUTE_ROWS;
-    const int per = one ? rows : ROUTE_ROWS, lanes = (r->experts + WARP - 1) / WARP;
+    const int lanes = (r->experts + WARP - 1) / WARP, counts = 2 * (r->experts + r->shared) * (int)sizeof(int);
     const int entries = entries_at(rows, r->used + r->shared, r->experts + r->shared);
     table_args a = { *r, one ? table : nullptr, moe_width(rows), entries };
+    const int warps = !one ? ROUTE_ROWS : rows < ROUTE_LEAST && table ? ROUTE_LEAST : rows;
     void (*kernel)(table_args) = lanes <= 4 ? route_kernel<4> : lanes <= 8 ? route_kernel<8>
                                : lanes <= 16 ? route_kernel<16> : route_kernel<ROUTE_MOST / WARP>;
-    allow_shared(kernel, route_shared(ROUTE_ROWS, r->experts));
-    fill_launch(l, kernel, dim3((rows + per - 1) / per), per * WARP, route_shared(per, r->experts), a);
+    fill_launch(l, kernel, dim3((rows + warps - 1) / warps), warps * WARP, a.table ? counts : 0, a);
     if (one || !table) return 1;
     a.table = table;
-    fill_launch(l + 1, table_kernel, dim3(1), TABLE_THREADS, route_shared(0, r->experts), a);
+    fill_launch(l + 1, table_kernel, dim3(1), TABLE_THREADS, counts, a);
     return 2;
 }
 
