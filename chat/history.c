@@ -329,6 +329,10 @@ json_t *history_plain(const json_t *messages)
         json_decref(m);
     }
     json_t *joined = good ? history_alternate(out) : NULL;
+    bool begin = has_role(json_array_get(joined, 0), "assistant");
     json_decref(out);
-    return joined;
+    json_t *nobody = begin ? json_pack("{s:s,s:s}", "role", "user", "content", "") : NULL;
+    if (!begin || !json_array_insert_new(joined, 0, nobody)) return joined;
+    json_decref(joined);
+    return NULL;
 }

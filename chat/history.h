@@ -21,6 +21,7 @@ luce_status history_clean(json_t **out, const json_t *messages, const struct his
 json_t *history_fold_system(const json_t *messages);    /* later system messages go into the next user's */
 json_t *history_wrap_arguments(const json_t *messages); /* arguments that are no object become {"_raw": ..} */
 json_t *history_alternate(const json_t *messages);      /* one call a turn, neighbours of one role joined */
-json_t *history_plain(const json_t *messages);          /* system, results and calls as text of user and assistant */
+json_t *history_plain(const json_t *messages);          /* system, results and calls as text of user and
+                                                           assistant; before an assistant first, an empty user's */
 
 #endif

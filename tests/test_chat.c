@@ -92,8 +92,10 @@ TEST(chat_never_refuses_a_history_for_its_calls)
     check_holds(strict, "[" ASKED CALL("call_with_a_long_id", "{}") "]},{\"role\":\"tool\",\"tool_call_id\":\"call_with_a_long_id\",\"content\":\"r\"}]",
                 TOOL, "[TOOL_RESULTS]{\"content\": r, \"call_id\": \"");
     check_holds(strict, "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":\"b\"}]", NULL, "[INST]a\n\nb[/INST]");
-    check_holds(strict, "[{\"role\":\"assistant\",\"content\":\"a\"}]", NULL,
-                "!bad argument: ");
+    check_holds(strict, "[{\"role\":\"assistant\",\"content\":\"Welcome\"},{\"role\":\"user\",\"content\":\"b\"}]", NULL,
+                "[INST][/INST]Welcome[INST]b[/INST]");
+    check_holds(strict, "[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"assistant\",\"content\":\"Welcome\"},{\"role\":\"user\",\"content\":\"b\"}]",
+                NULL, "[INST]s[/INST]Welcome[INST]b[/INST]");
     chat_template_close(xml);
     chat_template_close(strict);
 }
@@ -165,8 +167,16 @@ static const struct {
     { "[1]", LUCE_E_ARG, "messages[0] is no object with a role" },
     { "[{\"role\":\"user\",\"content\":\"a\"},{\"content\":\"b\"}]", LUCE_E_ARG, "messages[1]" },
     { "[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]", LUCE_E_UNSUPPORTED, "messages[0].content" },
-    { "[{\"role\":\"assistant\",\"content\":\"a\"}]", LUCE_E_ARG, "roles must alternate" },
 };
+
+static void write_template(const char *path, const char *text)
+{
+    struct file_writer w = { 0 };
+    luce_error err = { 0 };
+    CHECK_OK(file_create(&w, path, &err), err);
+    CHECK_OK(file_append(&w, text, strlen(text), &err), err);
+    CHECK_OK(file_commit(&w, &err), err);
+}
 
 TEST(chat_refuses_and_says_why)
 {
@@ -181,6 +191,11 @@ TEST(chat_refuses_and_says_why)
         json_decref(m);
     }
     chat_template_close(t);
+    write_template(scratch("never.jinja"), "{{ raise_exception('not ' ~ messages[0].role ~ ' ' ~ messages|length) }}");
+    t = open_template(scratch("never.jinja"));
+    check_holds(t, "[{\"role\":\"assistant\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}]", NULL,
+                "not assistant 2");             /* the first of its refusals */
+    chat_template_close(t);
 }
 
 TEST(chat_refuses_a_template_file_that_is_empty_or_broken)
@@ -191,12 +206,9 @@ TEST(chat_refuses_a_template_file_that_is_empty_or_broken)
                 { "a\n{% if x %}\n  {{ y", "line 3, column 7: the template ends inside a tag" } };
     for (size_t i = 0; i < COUNT(bad); i++) {
         const char *path = scratch("bad.jinja");
-        struct file_writer w = { 0 };
         struct chat_template *t = NULL;
         luce_error err = { 0 };
-        CHECK_OK(file_create(&w, path, &err), err);
-        CHECK_OK(file_append(&w, bad[i].text, strlen(bad[i].text), &err), err);
-        CHECK_OK(file_commit(&w, &err), err);
+        write_template(path, bad[i].text);
         CHECK(chat_template_open(&t, &(struct chat_source){ .file = path }, &err) != LUCE_OK);
         CHECK(strstr(err.text, bad[i].says) && strstr(err.text, path), "%s", err.text);
         CHECK(t == NULL);
