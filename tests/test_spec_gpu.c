@@ -52,6 +52,12 @@ static void begin(struct rig *g, struct request *r, const luce_request *q)
     scheduler_add(&g->scheduler, r, s);
 }
 
+static void end(struct request *r)
+{
+    seq_close(r->seq);
+    request_drop(r);
+}
+
 /* The texts of n requests that run together. */
 static void generate(struct rig *g, const luce_request *q, int n, int32_t (*text)[TOKENS])
 {
@@ -63,12 +69,17 @@ static void generate(struct rig *g, const luce_request *q, int n, int32_t (*text
         CHECK_OK(r[i].status, r[i].error);
         CHECK_EQ(r[i].n_ids - r[i].n_prompt, TOKENS);
         memcpy(text[i], r[i].ids + r[i].n_prompt, sizeof text[i]);
-        seq_close(r[i].seq);
-        request_drop(&r[i]);
+        end(&r[i]);
     }
 }
 
 static int32_t prompts[TEXTS][PROMPT_MOST];
+
+static void make_prompts(void)
+{
+    for (int i = 0; i < TEXTS; i++)
+        for (int k = 0; k < PROMPT_MOST; k++) prompts[i][k] = (int32_t)(test_random() % (VOCAB - 1));
+}
 
 /* Greedy, drawn, and with a penalty, for which the host chooses by logits that a drafter's steps must leave alone. */
 static void make_requests(luce_request *q, int draft)
@@ -88,8 +99,7 @@ TEST(gpu_texts_with_guesses_are_plain_ones_alone_and_together)
     int32_t plain[TEXTS][TOKENS], text[TEXTS][TOKENS];
     luce_request q[TEXTS];
     struct rig g;
-    for (int i = 0; i < TEXTS; i++)
-        for (int k = 0; k < PROMPT_MOST; k++) prompts[i][k] = (int32_t)(test_random() % (VOCAB - 1));
+    make_prompts();
     if (!rig_open(&g, NULL)) SKIP("no GPU");
     make_requests(q, -1);
     for (int i = 0; i < TEXTS; i++) generate(&g, &q[i], 1, &plain[i]);
@@ -107,6 +117,34 @@ TEST(gpu_texts_with_guesses_are_plain_ones_alone_and_together)
         generate(&g, q, TEXTS, text);
         for (int i = 0; i < TEXTS; i++)
             CHECK(!memcmp(text[i], plain[i], sizeof plain[i]), "way %zu, text %d in a batch: another text", w, i);
+        rig_close(&g);
+    }
+}
+
+/* Two texts whose tokens the device chooses: for the model's step, and for the blocks of both. */
+TEST(gpu_steps_of_texts_with_guesses_wait_twice)
+{
+    for (int second = 0; second < 2; second++) {
+        char path[512];
+        struct rig g;
+        luce_error err = { 0 };
+        luce_request q[TEXTS];
+        struct request r[2];
+        make_prompts();
+        make_requests(q, 4);
+        snprintf(path, sizeof path, "%s", fixture(second ? "dflash/v2_llama.gguf" : "dflash/v1_llama.gguf"));
+        if (!rig_open(&g, &(struct speculate_params){ .path = path, .most = 4 })) SKIP("no GPU");
+        for (int i = 0; i < 2; i++) begin(&g, &r[i], &q[i]);
+        while (r[0].state == REQUEST_PROMPT || r[1].state == REQUEST_PROMPT)
+            CHECK_OK(scheduler_step(&g.scheduler, &err), err);
+        for (int step = 0; g.scheduler.n_active; step++) {
+            uint64_t before = g.device->n_waits;
+            bool guess = r[0].most_ids - r[0].n_ids > 1 || r[1].most_ids - r[1].n_ids > 1;
+            CHECK_OK(scheduler_step(&g.scheduler, &err), err);
+            int waits = (int)(g.device->n_waits - before);      /* at first more, for features of long prompts */
+            CHECK(step == 0 || waits == (guess ? 2 : 1), "dflash%d, step %d: %d waits", second + 1, step, waits);
+        }
+        for (int i = 0; i < 2; i++) end(&r[i]);
         rig_close(&g);
     }
 }
