@@ -80,7 +80,7 @@ void gpu_release(struct device *d, struct weight *w);
 struct rows gpu_rows(const struct weight *w);
 
 /* pack.c: the pack of these weights, made when it is not there. keep: bit i set when w[i] must stay
- * canonical as well. *out NULL: they cannot share a product. */
+ * canonical as well. *out NULL: they cannot share a product (matrices that are no pair). */
 luce_status gpu_pack_get(struct gpu *g, const struct weight *const *w, int n, bool pair, unsigned keep,
                          struct gpu_pack **out, luce_error *err);
 void gpu_pack_free(struct gpu *g, struct gpu_pack *p);

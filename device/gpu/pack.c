@@ -191,8 +191,9 @@ luce_status gpu_pack_get(struct gpu *g, const struct weight *const *w, int n, bo
         *out = first->pack;
         return LUCE_OK;
     }
-    if (!fits(w, n, pair)) return LUCE_OK;
-    if (!first->at || first->pack)
+    bool fit = fits(w, n, pair);
+    if (!fit && !pair) return LUCE_OK;      /* a pair's formats are alike */
+    if (!fit || !first->at || first->pack)
         return fail(err, LUCE_E_UNSUPPORTED,
                     "%s is packed for another product on this device; load the model again to "
                     "run another tape", w[0]->name);

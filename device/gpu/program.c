@@ -60,16 +60,20 @@ luce_status program_packs(struct gpu *g, struct program *p, int index, luce_erro
 {
     const struct call *c = &p->tape->calls[index];
     struct gpu_pack **out = &p->packs[index * PACK_MOST];
-    bool pair = c->op == OP_GLU, biased = false;
-    int n = pair ? ((const struct glu_attr *)c->attr)->n_mat : ((const struct linear_attr *)c->attr)->n_mat;
-    for (int i = 0; i < n && !pair; i++) biased |= c->w[W_LINEAR_BIAS + i] != NULL;
-    luce_status st = LUCE_OK;
-    if (pair || (n > 1 && !biased)) {
-        st = gpu_pack_get(g, c->w, n, pair, read_by_rows(p->tape, c->w, n), &out[0], err);
-        if (st || out[0]) return st;
+    if (c->op == OP_GLU) {
+        int n = ((const struct glu_attr *)c->attr)->n_mat;
+        return gpu_pack_get(g, c->w, n, true, read_by_rows(p->tape, c->w, n), &out[0], err);
     }
-    for (int i = 0; i < n && !st; i++)
-        st = gpu_pack_get(g, &c->w[i], 1, false, read_by_rows(p->tape, &c->w[i], 1), &out[i], err);
+    int n = ((const struct linear_attr *)c->attr)->n_mat;
+    bool biased = false;
+    for (int i = 0; i < n; i++) biased |= c->w[W_LINEAR_BIAS + i] != NULL;
+    luce_status st = LUCE_OK;
+    for (int i = 0, end = n; i < n && !st; i = end, end = n) {
+        if (biased) end = i + 1;
+        while (!(st = gpu_pack_get(g, &c->w[i], end - i, false, read_by_rows(p->tape, &c->w[i], end - i), &out[i],
+                                   err)) && !out[i])
+            end--;
+    }
     return st;
 }
 

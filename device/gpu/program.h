@@ -39,7 +39,7 @@ static inline bool program_wide(const struct program *p, enum domain d)
 {
     return p->plan->bucket.class == STEP_WIDE && d == DOM_ROWS;
 }
-/* Packs of call `index`'s matrices: all in one product when they fit and no bias is in the way. */
+/* Packs of call `index`'s matrices: as many neighbours in one product as fit, where no bias is in the way. */
 luce_status program_packs(struct gpu *g, struct program *p, int index, luce_error *err);
 /* Of the routed experts, and of the shared one. */
 luce_status program_expert_packs(struct gpu *g, struct program *p, int index, luce_error *err);
