@@ -4,7 +4,8 @@
  * assignments (row, slot) of an expert are cut into parts of up to 8 NT. An item is one part and one strip of its
  * expert's rows: all columns, by one block, so the weights of a used expert are read once where a part holds all its
  * assignments. Warp (rw, kw) multiplies rows 32 rw .. of chunks kw, kw + KWARPS, ...; its tiles come through its own
- * ring. Activations are gathered from f32 rows into shared memory, panel after panel, as f16 panels.
+ * ring, those of the block's next item behind those of the one at work. Activations are gathered from f32 rows into
+ * shared memory, panel after panel, as f16 panels.
  * Order of the sum of one output: per kw over ascending chunks, then kw ascending. It depends on the weight's shape
  * and format alone: never on the width, on the other rows of the part, or on the class of the step. */
 #ifndef LUCE_DEVICE_GPU_MOE_CUH
@@ -88,28 +89,37 @@ __device__ inline void multiply_experts(const moe_args &a, uint8_t *shared, int 
     wait_predecessor();
     const int n_routed = a.table->n_routed, first_part = a.parts == MOE_SHARED ? n_routed : 0;
     const int n_items = ((a.parts == MOE_ROUTED ? n_routed : a.table->n_parts) - first_part) * a.n_strips;
+    const int each = a.n_chunks > kw ? (a.n_chunks - kw + F::KWARPS - 1) / F::KWARPS : 0;      /* tiles of an item */
+    const uint8_t *from = nullptr;
+    int ahead = blockIdx.x, to_fetch = 0, slot = 0;     /* the item after the one whose tiles are fetched */
+    auto fetch = [&](int to) {              /* one group a call, empty past the end */
+        while (to_fetch == 0 && ahead < n_items) {
+            const int at_part = first_part + ahead / a.n_strips, strip = ahead % a.n_strips;
+            const moe_part part = a.table->part[at_part];
+            const bool own = at_part >= n_routed;
+            ahead += gridDim.x;
+            if (part.count <= n0) continue;
+            from = (own ? a.shared : a.tiles) + lane * 16 +
+                ((((uint64_t)(own ? 0 : part.expert) * a.n_strips + strip) * a.n_chunks + kw) * ROW_WARPS + rw) *
+                F::TILE;
+            to_fetch = each;
+        }
+        if (to_fetch > 0) {
+            uint8_t *at = ring + to * F::TILE + lane * 16;
+#pragma unroll
+            for (int i = 0; i < F::TILE; i += WARP * 16)
+                if (i + WARP * 16 <= F::TILE || lane * 16 < F::TILE - i) copy16(at + i, from + i);
+            from += F::KWARPS * ROW_WARPS * F::TILE;
+            to_fetch--;
+        }
+        copy_commit();
+    };
+    for (int i = 0; i < shape::STAGES; i++) fetch(i);
     for (int item = blockIdx.x; item < n_items; item += gridDim.x) {
-        const int at_part = first_part + item / a.n_strips;
-        const bool own = at_part >= n_routed;
+        const int at_part = first_part + item / a.n_strips, strip = item % a.n_strips;
         moe_part part = a.table->part[at_part];
         if (part.count <= n0) continue;
         part.first += n0, part.count = min(part.count - n0, 8 * NT);
-        const int strip = item % a.n_strips;
-        const uint8_t *from = (own ? a.shared : a.tiles) + lane * 16 +
-            ((((uint64_t)(own ? 0 : part.expert) * a.n_strips + strip) * a.n_chunks + kw) * ROW_WARPS + rw) * F::TILE;
-        int to_fetch = a.n_chunks > kw ? (a.n_chunks - kw + F::KWARPS - 1) / F::KWARPS : 0, slot = 0;
-        auto fetch = [&](int to) {          /* one group a call, empty past the end */
-            uint8_t *at = ring + to * F::TILE + lane * 16;
-            if (to_fetch > 0) {
-#pragma unroll
-                for (int i = 0; i < F::TILE; i += WARP * 16)
-                    if (i + WARP * 16 <= F::TILE || lane * 16 < F::TILE - i) copy16(at + i, from + i);
-                from += F::KWARPS * ROW_WARPS * F::TILE;
-                to_fetch--;
-            }
-            copy_commit();
-        };
-        for (int i = 0; i < shape::STAGES; i++) fetch(i);
         __syncthreads();                    /* everyone is done with the entries of the item before */
         if ((int)threadIdx.x < part.count) entry[threadIdx.x] = moe_entries(a.table)[part.first + threadIdx.x];
         float acc[2][NT * 4];
@@ -138,7 +148,8 @@ __device__ inline void multiply_experts(const moe_args &a, uint8_t *shared, int 
         }
         float v[2][NT * 4 / F::KWARPS];
         sum_warps<F, NT, SMALL>(acc, v, (float *)reduce, rw, kw, lane);
-        finish_part<F, NT, GLU>(a, strip, entry, part.count, own ? a.shared_unit : a.unit, v, rw, kw, lane);
+        const float unit = at_part >= n_routed ? a.shared_unit : a.unit;
+        finish_part<F, NT, GLU>(a, strip, entry, part.count, unit, v, rw, kw, lane);
     }
 }
 
