@@ -9,7 +9,7 @@
 typedef struct {
     __m256 low, high;
 } v16;
-#define BLOCK 4
+enum { BLOCK = 4, TALL = 4, FULL_AS = 3, HALF_AS = 1 };
 
 INLINE v16 v_load(const float *p)
 {
@@ -61,6 +61,39 @@ INLINE v16 v_from_i8(const uint8_t *p)
     __m128i v = _mm_loadu_si128((const __m128i *)p);
     return (v16){ _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)),
                   _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(v, 8))) };
+}
+INLINE v16 v_from_i4(const uint8_t *p, int part)
+{
+    __m128i v = _mm_loadu_si128((const __m128i *)p);
+    v = _mm_sub_epi8(_mm_and_si128(part ? _mm_srli_epi16(v, 4) : v, _mm_set1_epi8(15)), _mm_set1_epi8(8));
+    return (v16){ _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)),
+                  _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(v, 8))) };
+}
+INLINE __m256 half_from_bf16(const uint8_t *p)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
+}
+INLINE v16 v_from_bf16(const uint8_t *p)
+{
+    return (v16){ half_from_bf16(p), half_from_bf16(p + 16) };
+}
+INLINE v16 v_pair(const float *p)
+{
+    double two;
+    memcpy(&two, p, sizeof two);
+    __m256 v = _mm256_castpd_ps(_mm256_set1_pd(two));
+    return (v16){ v, v };
+}
+INLINE v16 v_double(v16 v, int part)
+{
+    return part ? (v16){ _mm256_movehdup_ps(v.low), _mm256_movehdup_ps(v.high) }
+                : (v16){ _mm256_moveldup_ps(v.low), _mm256_moveldup_ps(v.high) };
+}
+INLINE v16 v_zip(v16 a, v16 b, int part)
+{
+    __m256 x = part ? a.high : a.low, y = part ? b.high : b.low;
+    __m256 even = _mm256_unpacklo_ps(x, y), odd = _mm256_unpackhi_ps(x, y);
+    return (v16){ _mm256_permute2f128_ps(even, odd, 0x20), _mm256_permute2f128_ps(even, odd, 0x31) };
 }
 INLINE void v_to_f16(uint8_t *p, v16 v)
 {

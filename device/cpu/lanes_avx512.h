@@ -8,7 +8,7 @@
 #include "device/cpu/vec.h"
 
 typedef __m512 v16;
-#define BLOCK 6
+enum { BLOCK = 6, TALL = 16, FULL_AS = 11, HALF_AS = 7 };
 
 INLINE v16 v_load(const float *p)
 {
@@ -55,6 +55,32 @@ INLINE v16 v_from_f16(const uint8_t *p)
 INLINE v16 v_from_i8(const uint8_t *p)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+INLINE v16 v_from_i4(const uint8_t *p, int part)
+{
+    __m512i v = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+    v = _mm512_and_si512(part ? _mm512_srli_epi32(v, 4) : v, _mm512_set1_epi32(15));
+    return _mm512_cvtepi32_ps(_mm512_sub_epi32(v, _mm512_set1_epi32(8)));
+}
+INLINE v16 v_from_bf16(const uint8_t *p)
+{
+    __m512i h = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(h, 16));
+}
+INLINE v16 v_pair(const float *p)
+{
+    double two;
+    memcpy(&two, p, sizeof two);
+    return _mm512_castpd_ps(_mm512_set1_pd(two));
+}
+INLINE v16 v_double(v16 v, int part)
+{
+    return part ? _mm512_movehdup_ps(v) : _mm512_moveldup_ps(v);
+}
+INLINE v16 v_zip(v16 a, v16 b, int part)
+{
+    const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    return _mm512_permutex2var_ps(a, _mm512_or_si512(low, _mm512_set1_epi32(8 * part)), b);
 }
 INLINE void v_to_f16(uint8_t *p, v16 v)
 {

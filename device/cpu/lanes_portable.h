@@ -8,8 +8,8 @@
 typedef struct {
     float at[LANES];
 } v16;
-/* Columns of attention at once. */
-#define BLOCK 4
+/* attn.h says what they are. */
+enum { BLOCK = 4, TALL = 4, FULL_AS = 3, HALF_AS = 1 };
 
 #define EACH_LANE(expression)                                                             \
     v16 y;                                                                                \
@@ -63,11 +63,37 @@ INLINE v16 v_from_i8(const uint8_t *p)
 {
     EACH_LANE((float)(int8_t)p[i]);
 }
+/* The lower (part 0) or upper (1) 4 bits of 16 bytes, less 8. */
+INLINE v16 v_from_i4(const uint8_t *p, int part)
+{
+    EACH_LANE((float)((p[i] >> 4 * part & 15) - 8));
+}
 INLINE void v_to_f16(uint8_t *p, v16 v)
 {
     uint16_t h[LANES];
     for (int i = 0; i < LANES; i++) h[i] = f32_to_f16(v.at[i]);
     memcpy(p, h, sizeof h);
+}
+INLINE v16 v_from_bf16(const uint8_t *p)
+{
+    uint16_t h[LANES];
+    memcpy(h, p, sizeof h);
+    EACH_LANE(float_of((uint32_t)h[i] << 16));
+}
+/* p[0] in even lanes, p[1] in odd ones. */
+INLINE v16 v_pair(const float *p)
+{
+    EACH_LANE(p[i % 2]);
+}
+/* Each even lane (part 0) or odd lane (1) in both places. */
+INLINE v16 v_double(v16 v, int part)
+{
+    EACH_LANE(v.at[i / 2 * 2 + part]);
+}
+/* Lanes of a and b in turn: of the lower (part 0) or the upper 8 (1) of each. */
+INLINE v16 v_zip(v16 a, v16 b, int part)
+{
+    EACH_LANE(i % 2 ? b.at[i / 2 + 8 * part] : a.at[i / 2 + 8 * part]);
 }
 #undef EACH_LANE
 
