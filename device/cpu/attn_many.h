@@ -116,7 +116,8 @@ static void K(load_values)(const struct attn_unit *u, const struct many_tile *ti
     many_load_as(u->layer->v_format, tile->v, tile->n, d, to, u->a->head_dim, false, x);
 }
 
-/* What is asked for meanwhile: `bytes` each 16 dims; NULL: nothing. */
+/* What is asked for meanwhile, of the next tile: keys, `bytes` each 16 dims, then values, `bytes` each position and
+ * pass over them; NULL: nothing. */
 struct many_ask {
     const uint8_t *at;
     uint64_t bytes;
@@ -178,7 +179,7 @@ static void K(run_scores)(struct attn_work *w, const struct many_run *r, int fir
 /* acc = acc * f and the values of sums x.. of the dims from d on in w->v, by the weights. n: how many sums (dims, or
  * pairs of them for a half). m, n and half are constants. */
 INLINE void many_values(struct attn_work *w, int rows, int held, int d, int x, int n, int from, int m, bool half,
-                        int stride)
+                        int stride, struct many_ask ask)
 {
     v16 acc[TALL][2];
     float *to = w->acc + ((half ? d / 2 : d) + x) * stride + from * LANES;
@@ -190,6 +191,7 @@ INLINE void many_values(struct attn_work *w, int rows, int held, int d, int x, i
             acc[e][j] = v_mul(v_load(to + e * stride + j * LANES), v_load(w->f + (from + j) * LANES));
     for (int i = 0; i < rows; i++) {
         v16 p[2];
+        if (ask.at && (half || i % 2 == 0)) __builtin_prefetch(ask.at + (uint64_t)i * ask.bytes, 0, 2);
         for (int j = 0; j < m; j++) p[j] = v_load(w->p + i * stride + (from + j) * LANES);
         for (int e = 0; e < n; e++) {
             const float *at = v + i * LANES;
@@ -202,16 +204,18 @@ INLINE void many_values(struct attn_work *w, int rows, int held, int d, int x, i
 }
 
 /* The run's values of n dims from d on. */
-static void K(run_values)(struct attn_work *w, const struct many_run *r, int held, int d, int n, int stride)
+static void K(run_values)(struct attn_work *w, const struct many_run *r, int held, int d, int n, int stride,
+                          struct many_ask ask)
 {
-    if (r->half && n / 2 % TALL == 0)
-        for (int x = 0; x < n / 2; x += TALL) many_values(w, r->n, held, d, x, TALL, r->from, 1, true, stride);
-    else if (r->half)
-        for (int x = 0; x < n / 2; x += TALL / 2) many_values(w, r->n, held, d, x, TALL / 2, r->from, 1, true, stride);
-    else if (r->m == 1)
-        for (int x = 0; x < n; x += TALL) many_values(w, r->n, held, d, x, TALL, r->from, 1, false, stride);
-    else
-        for (int x = 0; x < n; x += TALL / 2) many_values(w, r->n, held, d, x, TALL / 2, r->from, 2, false, stride);
+    int sums = r->half ? n / 2 : n, each = r->m == 2 || sums % TALL ? TALL / 2 : TALL;
+    ask.bytes = ask.bytes * (uint64_t)each / (uint64_t)sums / PAGE;
+    for (int x = 0; x < sums; x += each) {
+        if (r->m == 2) many_values(w, r->n, held, d, x, TALL / 2, r->from, 2, false, stride, ask);
+        else if (!r->half) many_values(w, r->n, held, d, x, TALL, r->from, 1, false, stride, ask);
+        else if (each == TALL) many_values(w, r->n, held, d, x, TALL, r->from, 1, true, stride, ask);
+        else many_values(w, r->n, held, d, x, TALL / 2, r->from, 1, true, stride, ask);
+        if (ask.at) ask.at += ask.bytes * PAGE;
+    }
 }
 
 /* The tree of tree_sum over 16 lanes' sums, of which lane l adds positions l, l + 16, ... */
@@ -364,11 +368,9 @@ static void K(many_tile)(const struct attn_unit *u, struct attn_work *w, int row
     K(many_find)(u, row, t, any, &at, &tile);
     bool pairs = many_half(u->n);
     int piece = pairs ? 2 * KEYS : KEYS;
+    struct many_ask ask = { NULL, y->k_head / (uint64_t)(PAGE / piece * wide / LANES) };
     for (int first = 0; first < tile.n; first += piece) {
-        bool keys = first < PAGE / 2;   /* asked for first */
-        uint64_t head = keys ? kv_k_at(y, u->kv_head) : kv_v_at(y, u->kv_head), bytes = keys ? y->k_head : y->v_head;
-        struct many_ask ask = { NULL, bytes / (uint64_t)(PAGE / 2 / piece * wide / LANES) };
-        if (at.next) ask.at = at.next + head + (uint64_t)(first % (PAGE / 2)) * bytes / (PAGE / 2);
+        if (at.next) ask.at = at.next + kv_k_at(y, u->kv_head) + (uint64_t)(first / piece * wide / LANES) * ask.bytes;
         K(load_keys)(u, &tile, first, pairs, w->x);
         for (int i = 0; i < tile.n_runs; i++) {
             if (tile.run[i].n <= first) continue;
@@ -379,8 +381,13 @@ static void K(many_tile)(const struct attn_unit *u, struct attn_work *w, int row
     for (int i = 0; i < tile.n_runs; i++) K(run_softmax)(u, w, &tile, &tile.run[i], stride);
     for (int d = 0; d < wide; d += DIMS) {
         int to = d + DIMS < wide ? d + DIMS : wide;
+        ask.bytes = y->v_head * (uint64_t)(to - d) / (uint64_t)wide;
+        if (at.next) ask.at = at.next + kv_v_at(y, u->kv_head) + y->v_head * (uint64_t)d / (uint64_t)wide;
         K(load_values)(u, &tile, d, to, w->v);
-        for (int i = 0; i < tile.n_runs; i++) K(run_values)(w, &tile.run[i], tile.n, d, to - d, stride);
+        for (int i = 0; i < tile.n_runs; i++) {
+            K(run_values)(w, &tile.run[i], tile.n, d, to - d, stride, ask);
+            ask.at = NULL;
+        }
     }
 }
 
