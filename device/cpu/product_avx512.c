@@ -3,8 +3,9 @@
  * One VPDPBUSD multiplies 16 rows by 4 k of one column; the sum starts at LIFT less what the offset of
  * the codes adds. Per group of 32 k, strip and column: 8 VPDPBUSD and two fused multiply-adds (one more
  * for formats with offsets), and a quarter of the start.
- * Up to 8 columns are a single stream of weights, one strip after the other; more are tiles of 4 strips
- * by 3 columns: that is as many sums and accumulators as there are registers for.
+ * Up to 3 columns are a single stream of weights, one strip after the other; up to 8 tiles of 2 strips by
+ * 4 columns, more tiles of 4 by 3: that is as many sums and accumulators as there are registers for. A
+ * block's first tile unpacks it, group by group, and tiles ask for the next block evenly.
  * The order of sums is that of product.c: per group, upwards. */
 #include <assert.h>
 #include <immintrin.h>
@@ -15,8 +16,8 @@
 #include "device/cpu/strips.h"
 #include "quant/blocks.h"
 
-/* Most columns of the stream; a tile of the others. */
-enum { STREAM_COLS = 8, TILE_STRIPS = 4, TILE_COLS = 3 };
+/* Most columns of the stream and of pairs of strips; tiles of the others. */
+enum { STREAM_COLS = 3, PAIR_COLS = 4, PAIR_MOST = 8, TILE_STRIPS = 4, TILE_COLS = 3 };
 _Static_assert((int)TILE_STRIPS == (int)PRODUCT_STRIPS, "a call of the product is one tile high");
 /* Measured on Zen 5: a single stream with 8 KB asked for ahead reads at 90% of the machine's rate, with
  * 2 KB at 60%, four streams at 80%. */
@@ -83,7 +84,7 @@ INLINE void k_scales(const uint8_t *at, int i, struct group *g)
     const uint8_t *low = at + Q4K_LOW - Q4K_D + i * LANES, *high = at + Q4K_HIGH - Q4K_D + i % 4 * LANES;
     const __m128i four = _mm_set1_epi8(15), two = _mm_set1_epi8(0x30);
     __m128i l = load16(low), h = load16(high);
-    if (i >= 4) h = _mm_srli_epi16(h, 4);
+    h = _mm_srli_epi16(h, i / 4 * 4);
     __m128i sc = _mm_or_si128(_mm_and_si128(l, four), _mm_and_si128(_mm_slli_epi16(h, 4), two));
     __m128i m = _mm_or_si128(_mm_and_si128(_mm_srli_epi16(l, 4), four), _mm_and_si128(_mm_slli_epi16(h, 2), two));
     g->scale[0] = _mm512_mul_ps(load_f16(at), from_u8(sc));
@@ -158,8 +159,7 @@ INLINE void unpack(uint32_t format, const uint8_t *block, int n, int i, struct g
     default: {      /* Q_IQ4_XS */
         by_table(block + i * NIBBLES, iq4nl_values, g);
         __m128i l = load16(block + IQ4XS_LOW + i % 4 * LANES), h = load16(block + IQ4XS_HIGH + i / 4 * LANES);
-        if (i >= 4) l = _mm_srli_epi16(l, 4);
-        l = _mm_and_si128(l, _mm_set1_epi8(15));
+        l = _mm_and_si128(_mm_srli_epi16(l, i / 4 * 4), _mm_set1_epi8(15));
         h = _mm_slli_epi16(_mm_and_si128(_mm_srli_epi16(h, 2 * (i % 4)), _mm_set1_epi8(3)), 4);
         __m128i s = _mm_sub_epi8(_mm_or_si128(l, h), _mm_set1_epi8(32));
         g->scale[0] = _mm512_mul_ps(load_f16(block + IQ4XS_D), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(s)));
@@ -289,21 +289,6 @@ INLINE void block_columns(uint32_t format, int cols, const uint8_t *block, int n
     for (int c = 0; c < cols; c++) _mm512_storeu_ps(y + c * LANES, acc[c]);
 }
 
-INLINE void block_all(uint32_t format, int cols, const uint8_t *block, int n, const struct xblock *x, float *y,
-                      const uint8_t *next)
-{
-    switch (cols) {
-    case 1: block_columns(format, 1, block, n, x, y, next); break;
-    case 2: block_columns(format, 2, block, n, x, y, next); break;
-    case 3: block_columns(format, 3, block, n, x, y, next); break;
-    case 4: block_columns(format, 4, block, n, x, y, next); break;
-    case 5: block_columns(format, 5, block, n, x, y, next); break;
-    case 6: block_columns(format, 6, block, n, x, y, next); break;
-    case 7: block_columns(format, 7, block, n, x, y, next); break;
-    default: block_columns(format, 8, block, n, x, y, next); break;
-    }
-}
-
 /* Few columns: one strip after the other, a single stream of weights. */
 INLINE void stream(uint32_t format, const struct product *p)
 {
@@ -319,23 +304,32 @@ INLINE void stream(uint32_t format, const struct product *p)
             int n = p->w->in - k < SUPER ? (int)(p->w->in - k) / GROUP : GROUPS;
             size_t at = (size_t)(block - p->strip) + ahead;
             const uint8_t *next = at < all ? p->strip + at : p->then ? p->then + (at - all) : block;
-            block_all(format, p->n_cols, block, n, x, y, next);
+            switch (p->n_cols) {
+            case 1: block_columns(format, 1, block, n, x, y, next); break;
+            case 2: block_columns(format, 2, block, n, x, y, next); break;
+            default: block_columns(format, 3, block, n, x, y, next); break;
+            }
             block += block_bytes(format, n);
         }
     }
 }
 
 struct tile {
-    int strips, cols;                   /* constants where it is used */
-    const uint8_t *const *strip;        /* codes of Q8_0 lie in the strip as they are used, */
+    int strips, cols;                   /* constants where it is used, as first */
+    bool first;                         /* of its block: fills the panel */
+    const uint8_t *strip[TILE_STRIPS];  /* codes of Q8_0 lie in the strip as they are used, */
     struct group (*panel)[GROUPS];      /* other formats' in the panel */
     const struct xblock *x;
+    intptr_t ahead;                     /* memory to ask for meanwhile: so many bytes behind each strip's block, */
+    int line, asks;                     /* from this line on, so many times a group; */
+    int wrap;                           /* from this line on, where the strips end, the strips that follow are */
+    intptr_t jump;                      /* so far off */
 };
 
 /* Adds part h of group i (the 16s of Q6_K have a scale each, other formats one part). */
-INLINE void tile_part(uint32_t format, const struct tile *t, int i, int h, __m512 acc[TILE_STRIPS][TILE_COLS])
+INLINE void tile_part(uint32_t format, const struct tile *t, int i, int h, __m512 acc[TILE_STRIPS][PAIR_COLS])
 {
-    __m512i sum[TILE_STRIPS][TILE_COLS];
+    __m512i sum[TILE_STRIPS][PAIR_COLS];
     int parts = format == Q_Q6_K ? 2 : 1;
     for (int c = 0; c < t->cols; c++) {
         __m512i from = start_of(format, t->x + c, i, h);
@@ -359,55 +353,108 @@ INLINE void tile_part(uint32_t format, const struct tile *t, int i, int h, __m51
         }
 }
 
+/* Group i of each strip, for all tiles of the block. */
+INLINE void fill(uint32_t format, const struct tile *t, int n, int i)
+{
+    for (int s = 0; s < t->strips; s++)
+        if (format == Q_Q8_0) t->panel[s][i].scale[0] = load_f16(t->strip[s] + n * BYTES + i * F16S);
+        else unpack(format, t->strip[s], n, i, &t->panel[s][i]);
+}
+
+/* A block's lines are asked for during its first tiles, a few a group. */
+INLINE int ask_tiles(int strips)
+{
+    return strips == TILE_STRIPS ? 6 : 2;
+}
+
+INLINE int ask_lines(uint32_t format, int strips)
+{
+    int each = ask_tiles(strips) * GROUPS * VEC;
+    return ((int)block_bytes(format, GROUPS) + each - 1) / each;
+}
+
+INLINE void ask(const struct tile *t, int line, int lines)
+{
+    uintptr_t off = (uintptr_t)(t->ahead + (intptr_t)line * VEC + (line >= t->wrap ? t->jump : 0));
+    for (int s = 0; s < t->strips; s++) prefetch((const uint8_t *)((uintptr_t)t->strip[s] + off), lines);
+}
+
 /* One block of n groups of k. y: [strip][column][lane], one strip's columns `stride` floats after the
  * other's. */
 INLINE void tile(uint32_t format, const struct tile *t, int n, float *y, size_t stride)
 {
-    __m512 acc[TILE_STRIPS][TILE_COLS];
+    __m512 acc[TILE_STRIPS][PAIR_COLS];
     for (int s = 0; s < t->strips; s++)
         for (int c = 0; c < t->cols; c++) acc[s][c] = _mm512_loadu_ps(y + (size_t)s * stride + c * LANES);
+    const int lines = ask_lines(format, t->strips);
+    int line = t->line;
     for (int i = 0; i < n; i++) {
-        for (int c = 0; c < t->cols; c++)           /* of the next tile */
+        if (t->asks) ask(t, line, lines);
+        if (t->asks > 1) ask(t, line + lines, lines);
+        line += t->asks * lines;
+        for (int c = 0; t->strips == TILE_STRIPS && c < t->cols; c++)       /* of the next tile */
             _mm_prefetch((const char *)(t->x + TILE_COLS + c) + i * VEC, _MM_HINT_T0);
+        if (t->first) fill(format, t, n, i);
         for (int h = 0; h < (format == Q_Q6_K ? 2 : 1); h++) tile_part(format, t, i, h, acc);
     }
     for (int s = 0; s < t->strips; s++)
         for (int c = 0; c < t->cols; c++) _mm512_storeu_ps(y + (size_t)s * stride + c * LANES, acc[s][c]);
 }
 
-/* More columns: block of k by block, so that weights come from memory once and are unpacked once; all
- * columns in tiles. A tile's operands: a load of weights serves 3 columns, a broadcast of x 4 strips. */
-INLINE void many(uint32_t format, int strips, const struct product *p, const uint8_t *first, float *y)
+/* As tile, with the number of columns as a constant. */
+INLINE void tile_of(uint32_t format, struct tile t, int n, float *y, size_t stride)
+{
+    switch (t.cols) {
+    case 1: t.cols = 1, tile(format, &t, n, y, stride); break;
+    case 2: t.cols = 2, tile(format, &t, n, y, stride); break;
+    case 3: t.cols = 3, tile(format, &t, n, y, stride); break;
+    default:
+        if (t.strips < TILE_STRIPS) t.cols = PAIR_COLS, tile(format, &t, n, y, stride);
+        break;
+    }
+}
+
+/* What to ask for beside the block at byte `at` of the strips from `first` on: after them those that follow in this
+ * call or, if they are known, in the next. */
+INLINE void find_next(struct tile *t, const struct product *p, int first, size_t at)
+{
+    size_t size = p->w->strip_bytes;
+    const uint8_t *here = p->strip + (size_t)(first + 1) * size;    /* where the first strip ends */
+    const uint8_t *then = first + t->strips < p->n_strips ? here + (size_t)(t->strips - 1) * size : p->then;
+    t->wrap = (int)(((intptr_t)(size - at) - t->ahead) / VEC);
+    t->jump = then ? (intptr_t)((uintptr_t)then - (uintptr_t)here) : 0;
+}
+
+/* Strips from `first` on times all columns: block of k by block, so that weights come from memory once and are
+ * unpacked once, in tiles of 4 strips by 3 columns or fewer strips by 4. A tile's operands: a load of weights
+ * serves its columns, a broadcast of x its strips. */
+INLINE void many(uint32_t format, int strips, const struct product *p, int first)
 {
     struct group panel[TILE_STRIPS][GROUPS];
-    int64_t in = p->w->in;
+    int most = strips == TILE_STRIPS ? TILE_COLS : PAIR_COLS, tiles = (p->n_cols + most - 1) / most;
+    int asks = (ask_tiles(strips) + tiles - 1) / tiles, lines = asks * ask_lines(format, strips);
+    size_t stride = (size_t)p->n_cols * LANES, size = p->w->strip_bytes, whole = block_bytes(format, GROUPS);
+    float *y = p->y + (size_t)first * stride;
     const struct xblock *x = (const struct xblock *)p->x + p->first_col;
-    size_t stride = (size_t)p->n_cols * LANES;
-    int tiles = (p->n_cols + TILE_COLS - 1) / TILE_COLS;
-    const uint8_t *strip[TILE_STRIPS];
-    for (int s = 0; s < strips; s++) strip[s] = first + (size_t)s * p->w->strip_bytes;
     memset(y, 0, (size_t)strips * stride * sizeof *y);
-    for (int64_t k = 0; k < in; k += SUPER, x += p->n_rows) {
-        int n = in - k < SUPER ? (int)(in - k) / GROUP : GROUPS, c = 0;
+    size_t at = 0;
+    for (int64_t k = 0; k < p->w->in; k += SUPER, x += p->n_rows) {
+        int n = p->w->in - k < SUPER ? (int)(p->w->in - k) / GROUP : GROUPS, c = 0;
         size_t bytes = block_bytes(format, n);
-        int lines = ((int)bytes / VEC + tiles) / tiles;     /* of each strip's next block, a tile */
-        for (int s = 0; s < strips; s++)
-            for (int i = 0; i < n; i++)
-                if (format == Q_Q8_0) panel[s][i].scale[0] = load_f16(strip[s] + n * BYTES + i * F16S);
-                else unpack(format, strip[s], n, i, &panel[s][i]);
-        for (int t = 0; t < tiles; t++) {
-            int cols = (p->n_cols - c + tiles - t - 1) / (tiles - t);
-            for (int s = 0; s < strips; s++) prefetch(strip[s] + bytes + (size_t)(t * lines) * VEC, lines);
-            struct tile it = { strips, cols, strip, panel, x + c };
-            float *at = y + c * LANES;
-            switch (cols) {
-            case 1: it.cols = 1, tile(format, &it, n, at, stride); break;
-            case 2: it.cols = 2, tile(format, &it, n, at, stride); break;
-            default: it.cols = 3, tile(format, &it, n, at, stride); break;
-            }
-            c += cols;
+        struct tile it = { .strips = strips, .panel = panel };
+        it.ahead = (intptr_t)(strips == TILE_STRIPS ? whole : (AHEAD + whole - 1) / whole * whole);
+        for (int s = 0; s < strips; s++) it.strip[s] = p->strip + (size_t)(first + s) * size + at;
+        find_next(&it, p, first, at);
+        for (int t = 0; t < tiles; t++, it.line += n * lines) {
+            it.asks = (size_t)it.line * VEC < bytes ? asks : 0;
+            it.cols = (p->n_cols - c + tiles - t - 1) / (tiles - t);
+            it.x = x + c;
+            float *to = y + c * LANES;
+            c += it.cols;
+            if (t) it.first = false, tile_of(format, it, n, to, stride);
+            else it.first = true, tile_of(format, it, n, to, stride);
         }
-        for (int s = 0; s < strips; s++) strip[s] += bytes;
+        at += bytes;
     }
 }
 
@@ -415,12 +462,12 @@ INLINE void product(uint32_t format, const struct product *p)
 {
     if (p->n_cols <= STREAM_COLS) {
         stream(format, p);
-    } else if (p->n_strips == TILE_STRIPS) {
-        many(format, TILE_STRIPS, p, p->strip, p->y);
-    } else {
-        for (int s = 0; s < p->n_strips; s++)
-            many(format, 1, p, p->strip + (size_t)s * p->w->strip_bytes, p->y + (size_t)(s * p->n_cols) * LANES);
+        return;
     }
+    int s = 0;
+    if (p->n_cols > PAIR_MOST && p->n_strips == TILE_STRIPS) many(format, TILE_STRIPS, p, 0), s = TILE_STRIPS;
+    for (; s + 2 <= p->n_strips; s += 2) many(format, 2, p, s);
+    if (s < p->n_strips) many(format, 1, p, s);
 }
 
 #define PRODUCT(name, format)                                                             \
