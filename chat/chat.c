@@ -246,7 +246,7 @@ static size_t words_end(const struct chat_prompt *p)
 {
     size_t at = p->text.len, k = p->n_spans;
     for (;;) {
-        while (at && strchr(" \t\r\n", p->text.at[at - 1])) at--;
+        while (at && is_one_of(p->text.at[at - 1], " \t\r\n")) at--;
         while (k && p->spans[k - 1].from >= at) k--;
         if (k == 0 || p->spans[k - 1].to < at) return at;
         at = p->spans[--k].from;
