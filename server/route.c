@@ -77,6 +77,20 @@ static const struct route *find(const char *method, const char *path)
     return NULL;
 }
 
+/* The route that somebody means who gave a wrong base address: the path ends like it, but for its /v1. Or NULL. */
+static const struct route *meant(const char *path)
+{
+    const struct route *best = NULL;
+    size_t len = strlen(path);
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        if (strncmp(routes[i].path, "/v1/", 4) || routes[i].path[strlen(routes[i].path) - 1] == '/') continue;
+        const char *end = routes[i].path + 3;
+        size_t n = strlen(end);
+        if (n <= len && !strcmp(path + len - n, end) && (!best || n > strlen(best->path) - 3)) best = &routes[i];
+    }
+    return best;
+}
+
 /* What the path takes, or 404. */
 static bool refuse_method(struct exchange *x, struct refusal *why)
 {
@@ -87,7 +101,9 @@ static bool refuse_method(struct exchange *x, struct refusal *why)
         return refuse(why, 405, "method_not_allowed", NULL, "%.20s is not a method of this path; it takes %s",
                       x->method, x->allow);
     }
-    return refuse(why, 404, NULL, NULL, "unknown endpoint");
+    const struct route *r = meant(x->path);
+    if (!r) return refuse(why, 404, NULL, NULL, "unknown endpoint");
+    return refuse(why, 404, NULL, NULL, "unknown endpoint; did you mean %s?", r->path);
 }
 
 /* The dialect of errors under a path, whatever the method. */
