@@ -329,6 +329,12 @@ luce_status chat_render(const struct chat_template *t, const struct chat_request
     };
     json_t *messages = NULL;
     luce_status st = history_clean(&messages, r->messages, &form, err);
+    if (!st && !jinja_mentions(j, "tool_calls")) {      /* it would leave calls out, in silence */
+        json_t *told = history_tell_calls(messages);
+        json_decref(messages);
+        messages = told;
+        if (!told) st = fail(err, LUCE_E_NOMEM, "out of memory for a conversation");
+    }
     if (!st) st = render_any(t, j, r, messages, out, err);
     json_decref(messages);
     if (st) chat_prompt_drop(out);

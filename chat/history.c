@@ -316,7 +316,8 @@ static bool calls_to_text(json_t *m)
     return good;
 }
 
-json_t *history_plain(const json_t *messages)
+/* Calls and results as text of assistant and user; `all`: no other roles stay. */
+static json_t *as_text(const json_t *messages, bool all)
 {
     json_t *out = json_array();
     bool good = out != NULL;
@@ -324,11 +325,24 @@ json_t *history_plain(const json_t *messages)
         json_t *m = json_copy(json_array_get(messages, i));
         good = m != NULL;
         if (good && json_object_get(m, "tool_calls")) good = calls_to_text(m);
-        if (good && !has_role(m, "assistant")) good = !json_object_set_new(m, "role", json_string("user"));
+        if (good && (all ? !has_role(m, "assistant") : has_role(m, "tool")))
+            good = !json_object_set_new(m, "role", json_string("user"));
         good = good && !json_array_append(out, m);
         json_decref(m);
     }
-    json_t *joined = good ? history_alternate(out) : NULL;
+    if (good) return out;
+    json_decref(out);
+    return NULL;
+}
+
+json_t *history_tell_calls(const json_t *messages)
+{
+    return as_text(messages, false);
+}
+
+json_t *history_plain(const json_t *messages)
+{
+    json_t *out = as_text(messages, true), *joined = out ? history_alternate(out) : NULL;
     bool begin = has_role(json_array_get(joined, 0), "assistant");
     json_decref(out);
     json_t *nobody = begin ? json_pack("{s:s,s:s}", "role", "user", "content", "") : NULL;

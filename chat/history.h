@@ -17,6 +17,9 @@ struct history_form {
  * LUCE_E_NOMEM. */
 luce_status history_clean(json_t **out, const json_t *messages, const struct history_form *form, luce_error *err);
 
+/* A new array with calls and their results as text of assistant and user; NULL when out of memory. */
+json_t *history_tell_calls(const json_t *messages);
+
 /* Each makes a new array in which more is given up; NULL when out of memory. */
 json_t *history_fold_system(const json_t *messages);    /* later system messages go into the next user's */
 json_t *history_wrap_arguments(const json_t *messages); /* arguments that are no object become {"_raw": ..} */

@@ -58,6 +58,15 @@ static void check_holds(const struct chat_template *t, const char *messages, con
 #define CALL(id, args) "{\"id\":\"" id "\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":" args "}}"
 #define ASKED "{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":["
 
+static void write_template(const char *path, const char *text)
+{
+    struct file_writer w = { 0 };
+    luce_error err = { 0 };
+    CHECK_OK(file_create(&w, path, &err), err);
+    CHECK_OK(file_append(&w, text, strlen(text), &err), err);
+    CHECK_OK(file_commit(&w, &err), err);
+}
+
 TEST(chat_joins_the_first_system_messages_and_folds_later_ones)
 {
     struct chat_template *t = open_template(fixture("chat/markup.jinja"));
@@ -98,6 +107,16 @@ TEST(chat_never_refuses_a_history_for_its_calls)
                 NULL, "[INST]s[/INST]Welcome[INST]b[/INST]");
     chat_template_close(xml);
     chat_template_close(strict);
+}
+
+TEST(chat_tells_a_template_that_shows_no_calls_of_them)
+{
+    write_template(scratch("silent.jinja"), "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}");
+    struct chat_template *t = open_template(scratch("silent.jinja"));
+    check_prompt(t, "[{\"role\":\"system\",\"content\":\"s\"}," ASKED CALL("1", "{\"s\": 1}") "," CALL("2", "{}")
+                 "]},{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"r\"},{\"role\":\"tool\",\"tool_call_id\":\"2\",\"content\":\"q\"}]",
+                 NULL, (struct chat_request){ 0 }, "<system>s<user>a<assistant>f({\"s\": 1})\nf({})<user>r<user>q");
+    chat_template_close(t);
 }
 
 TEST(chat_gives_a_template_without_tools_plain_turns)
@@ -168,15 +187,6 @@ static const struct {
     { "[{\"role\":\"user\",\"content\":\"a\"},{\"content\":\"b\"}]", LUCE_E_ARG, "messages[1]" },
     { "[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]", LUCE_E_UNSUPPORTED, "messages[0].content" },
 };
-
-static void write_template(const char *path, const char *text)
-{
-    struct file_writer w = { 0 };
-    luce_error err = { 0 };
-    CHECK_OK(file_create(&w, path, &err), err);
-    CHECK_OK(file_append(&w, text, strlen(text), &err), err);
-    CHECK_OK(file_commit(&w, &err), err);
-}
 
 TEST(chat_refuses_and_says_why)
 {
