@@ -259,6 +259,9 @@ static luce_status cut_after_last(struct chat_prompt *p, const json_t *messages,
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1), *content = json_object_get(last,
             "content");
     struct str want = { json_string_value(content), json_string_length(content) };
+    const char *role = json_string_value(json_object_get(last, "role"));
+    if (!role || strcmp(role, "assistant"))         /* the history has taken another shape */
+        return fail(err, LUCE_E_ARG, "the chat template changes the last message, so it cannot be continued");
     while (want.len && is_one_of(want.at[want.len - 1], " \t\r\n")) want.len--;
     while (want.len && is_one_of(*want.at, " \t\r\n")) want.at++, want.len--;
     if (want.len == 0) return fail(err, LUCE_E_ARG, "the last message has no text that could be continued");
@@ -312,6 +315,15 @@ bool chat_knows_reasoning(const struct chat_template *t)
     return any;
 }
 
+/* A message that is written on begins with reasoning that has no end yet. */
+static bool begins_to_reason(const struct dialect *d, const json_t *last)
+{
+    const char *text = json_string_value(json_object_get(last, "content")), *open = dialect_reasoning_open(d);
+    if (!text || !open || !*open) return false;
+    text += strspn(text, " \t\r\n");
+    return !strncmp(text, open, strlen(open)) && !strstr(text, dialect_reasoning_close(d));
+}
+
 luce_status chat_render(const struct chat_template *t, const struct chat_request *r, struct chat_prompt *out,
                         luce_error *err)
 {
@@ -323,6 +335,8 @@ luce_status chat_render(const struct chat_template *t, const struct chat_request
     if (r->continue_last && (!role || strcmp(role, "assistant")))
         return fail(err, LUCE_E_ARG, "only an assistant's message can be continued; the last one is %s's", role
                     ? role : "nobody");
+    if (r->continue_last && json_array_size(json_object_get(last, "tool_calls")))
+        return fail(err, LUCE_E_ARG, "a message with tool calls cannot be continued");
     struct history_form form = {
         .keep_developer = jinja_mentions(j, "developer"), .keep_parts = holds(j, "image"), .short_ids = holds(j,
                 "!= 9"),
@@ -338,7 +352,8 @@ luce_status chat_render(const struct chat_template *t, const struct chat_request
     if (!st) st = render_any(t, j, r, messages, out, err);
     json_decref(messages);
     if (st) chat_prompt_drop(out);
-    else out->in_reasoning = dialect_starts_in_reasoning(t->dialect, out->text);
+    else out->in_reasoning = r->continue_last ? begins_to_reason(t->dialect, last)
+                                              : dialect_starts_in_reasoning(t->dialect, out->text);
     return st;
 }
 

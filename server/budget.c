@@ -54,8 +54,10 @@ bool budget_read(const struct server *s, struct ask *a, struct chat_request *r, 
     const json_t *reasoning = json_object_get(a->body, "reasoning"), *thinking = json_object_get(a->body, "thinking");
     const char *effort = field_text(reasoning, "effort"), *type = field_text(thinking, "type");
     int64_t tokens = -1;
+    bool on_request = true;
     a->reply_tokens = -1;
-    if (!field_int(thinking, "budget_tokens", 0, INT32_MAX, &tokens, why) ||
+    if (!field_bool(reasoning, "enabled", &on_request, why) ||
+        !field_int(thinking, "budget_tokens", 0, INT32_MAX, &tokens, why) ||
         !field_int(thinking, "reply_budget", 0, INT32_MAX, &a->reply_tokens, why))
         return false;
     if (!effort) effort = field_text(a->body, "reasoning_effort");
@@ -64,7 +66,7 @@ bool budget_read(const struct server *s, struct ask *a, struct chat_request *r, 
     a->bounded = effort && strcmp(effort, "none");
     if (effort) r->thinking = a->bounded ? THINKING_ON : THINKING_OFF;
     else if (json_is_object(reasoning))
-        r->thinking = json_is_false(json_object_get(reasoning, "enabled")) ? THINKING_OFF : THINKING_ON;
+        r->thinking = on_request ? THINKING_ON : THINKING_OFF;
     else if (s->params->thinking) r->thinking = s->params->thinking;
     else if (a->thinks_when_asked) r->thinking = THINKING_OFF;
     if (a->bounded) {

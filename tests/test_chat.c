@@ -157,6 +157,16 @@ TEST(chat_options_reach_the_template)
     }
     check_prompt(t, user, NULL, (struct chat_request){ .continue_last = true },
                  "!bad argument: only an assistant's message can be continued; the last one is user's");
+    check_prompt(t, "[" ASKED CALL("1", "{\"s\": \"x\"}") "]}]", NULL, (struct chat_request){ .continue_last = true },
+                 "!bad argument: a message with tool calls cannot be continued");
+    chat_template_close(t);
+    /* The history takes another shape, in which a system message ends it. */
+    write_template(scratch("first.jinja"), "{% for m in messages %}{% if m.role == 'system' and loop.index0 %}{{ raise_exception('first') }}"
+                   "{% endif %}<{{ m.role }}>{{ m.content }}{% endfor %}");
+    t = open_template(scratch("first.jinja"));
+    check_prompt(t, "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"system\",\"content\":\"z\"},{\"role\":\"assistant\",\"content\":\"is\"}]", NULL,
+                 (struct chat_request){ .continue_last = true },
+                 "!bad argument: the chat template changes the last message, so it cannot be continued");
     chat_template_close(t);
 }
 
@@ -174,6 +184,22 @@ TEST(chat_knows_where_the_reply_begins)
     CHECK(!p.in_reasoning);
     chat_prompt_drop(&p);
     json_decref(m);
+    chat_template_close(t);
+    /* A message that is written on tells by its own words. */
+    static const struct {
+        const char *last;
+        bool reasons;
+    } begun[] = { { "It", false }, { "<think>\\nI mean", true }, { " <think>", true }, { "<think>a</think>b", false }, { "tag <think>", false } };
+    t = open_template(NULL);
+    for (size_t i = 0; i < COUNT(begun); i++) {
+        char text[200];
+        snprintf(text, sizeof text, "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"%s\"}]", begun[i].last);
+        m = json(text);
+        CHECK_OK(chat_render(t, &(struct chat_request){ .messages = m, .continue_last = true }, &p, &err), err);
+        CHECK(p.in_reasoning == begun[i].reasons, "%s", text);
+        chat_prompt_drop(&p);
+        json_decref(m);
+    }
     chat_template_close(t);
 }
 

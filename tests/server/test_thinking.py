@@ -121,6 +121,11 @@ class Thinking(unittest.TestCase):
             with self.subTest(config=config):
                 self.assertEqual(reasoning(output_config=config), reasoning())
 
+    def test_a_switch_of_reasoning_is_a_boolean(self):
+        for value in ("false", 0, [], {}):
+            got = self.server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "[[counts]]"}], "reasoning": {"enabled": value}}, 400)
+            self.assertIn("enabled: expected a boolean", got["error"]["message"])
+
     def test_what_turns_it_off(self):
         for fields in ({"reasoning_effort": "none"}, {"thinking": {"type": "disabled"}}, {"reasoning": {"effort": "none"}}, {"reasoning": {"enabled": False}},
                        {"reasoning_effort": "high", "thinking": {"type": "disabled"}},
