@@ -28,9 +28,11 @@ void bench_print_text(const struct bench *b, struct buf *out)
     buf_printf(out, "%s: %s, %.1f M parameters, %.1f MiB of weights\n%s (%s), %s\n", model_name(b),
                m->family->arch, (double)b->parameters * 1e-6, (double)m->bytes / (1 << 20), b->info.name,
                b->info.id, b->info.driver);
-    buf_printf(out, "best rates: read %.2f GB/s, int8 %.0f, bf16 %.0f, f32 %.0f Gop/s\n\n",
-               b->limits.read_bytes_per_s * 1e-9, b->limits.int8_ops_per_s * 1e-9,
-               b->limits.bf16_ops_per_s * 1e-9, b->limits.f32_ops_per_s * 1e-9);
+    if (b->limits.read_bytes_per_s > 0)             /* not where nothing but the load was timed */
+        buf_printf(out, "best rates: read %.2f GB/s, int8 %.0f, bf16 %.0f, f32 %.0f Gop/s\n",
+                   b->limits.read_bytes_per_s * 1e-9, b->limits.int8_ops_per_s * 1e-9,
+                   b->limits.bf16_ops_per_s * 1e-9, b->limits.f32_ops_per_s * 1e-9);
+    buf_add_char(out, '\n');
     buf_printf(out, "test      width   depth        ms    tokens/s     GB/s    of it    Gop/s  of limit    J/token\n");
     for (int i = 0; i < b->n_results; i++) {
         const struct bench_result *r = &b->result[i];

@@ -1,5 +1,6 @@
 /* cli/chat.c - luce chat: turns of a conversation, line by line; the cache keeps what was said. */
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -55,6 +56,7 @@ static bool command(struct chat *c, const char *line)
         luce_session_rewind(c->session, 0);
         c->before = CHAT_FIRST;
     } else {
+        if (strcmp(line, "/help")) fprintf(stderr, "no command %s\n", line);
         fputs(help, stderr);
     }
     return true;

@@ -46,6 +46,7 @@ luce_status draft_find(const char **draft, struct buf *found, luce_error *err)
 luce_status model_load(luce_model **out, luce_model_params p, luce_error *err)
 {
     struct buf found = { 0 };
+    if (!p.path && !p.synthetic) return fail(err, LUCE_E_ARG, "no model: give -m FILE");
     luce_status st = draft_find(&p.draft_path, &found, err);
     p.progress = on_progress;
     p.user = "loading";

@@ -33,16 +33,27 @@ static bool is_help(const char *arg)
     return !strcmp(arg, "--help") || !strcmp(arg, "-h");
 }
 
+static luce_status command_help(enum command_id id, luce_error *err)
+{
+    struct buf text = { 0 };
+    options_help(&text, id, &commands[id]);
+    luce_status st = output_write(&text, err);
+    buf_drop(&text);
+    return st;
+}
+
+/* COMMAND_COUNT: there is none of this name. */
+static enum command_id find_command(const char *name)
+{
+    int i = 0;
+    while (i < COMMAND_COUNT && strcmp(name, commands[i].name)) i++;
+    return (enum command_id)i;
+}
+
 static luce_status run_command(enum command_id id, int n, char **args, luce_error *err)
 {
-    for (int i = 0; i < n && strcmp(args[i], "--"); i++) {
-        if (!is_help(args[i])) continue;
-        struct buf text = { 0 };
-        options_help(&text, id, &commands[id]);
-        luce_status st = output_write(&text, err);
-        buf_drop(&text);
-        return st;
-    }
+    for (int i = 0; i < n && strcmp(args[i], "--"); i++)
+        if (is_help(args[i])) return command_help(id, err);
     struct options o;
     luce_status st = options_parse(&o, id, &commands[id], n, args, err);
     if (!st) st = commands[id].run(&o, err);
@@ -56,7 +67,9 @@ static luce_status dispatch(int argc, char **argv, luce_error *err)
     if (!strcmp(slash ? slash + 1 : argv[0], "luce_server"))
         return run_command(COMMAND_SERVE, argc - 1, argv + 1, err);
     if (argc < 2) return fail(err, LUCE_E_ARG, "no command; 'luce --help' lists them");
-    bool version = !strcmp(argv[1], "--version");
+    bool version = !strcmp(argv[1], "--version") || !strcmp(argv[1], "-V") || !strcmp(argv[1], "version");
+    if (argc == 3 && !strcmp(argv[1], "help") && find_command(argv[2]) != COMMAND_COUNT)
+        return command_help(find_command(argv[2]), err);
     if (version || is_help(argv[1]) || !strcmp(argv[1], "help")) {
         if (argc > 2) return fail(err, LUCE_E_ARG, "'%s' is too much after %s; 'luce COMMAND --help' lists a "
                                   "command's options", argv[2], argv[1]);
@@ -71,9 +84,7 @@ static luce_status dispatch(int argc, char **argv, luce_error *err)
         if (argc != 3) return fail(err, LUCE_E_ARG, "--man: give the directory that the pages go to");
         return man_write(argv[2], commands, COMMAND_COUNT, err);
     }
-    for (int i = 0; i < COMMAND_COUNT; i++)
-        if (!strcmp(argv[1], commands[i].name))
-            return run_command((enum command_id)i, argc - 2, argv + 2, err);
+    if (find_command(argv[1]) != COMMAND_COUNT) return run_command(find_command(argv[1]), argc - 2, argv + 2, err);
     return fail(err, LUCE_E_ARG, "no command '%s'; 'luce --help' lists them", argv[1]);
 }
 
@@ -83,7 +94,7 @@ int main(int argc, char **argv)
     standard_files_prepare();
     file_map_watch();
     luce_status st = dispatch(argc, argv, &err);
-    if (st) fprintf(stderr, "luce: %s\n", err.text);
+    if (st && *err.text) fprintf(stderr, "luce: %s\n", err.text);
     if (st == LUCE_E_CANCELLED && interrupt_signal()) return EXIT_SIGNAL + interrupt_signal();
     return st == LUCE_OK ? EXIT_DONE : st == LUCE_E_ARG ? EXIT_USAGE : st == LUCE_E_UNSUPPORTED ? EXIT_UNSUPPORTED
          : st == LUCE_E_DEVICE ? EXIT_DEVICE_LOST : EXIT_FAILED;

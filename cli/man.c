@@ -1,5 +1,9 @@
 /* cli/man.c - manual pages from the tables of commands and options: luce.1, luce-run.1, ...
  * The build writes them with "luce --man DIRECTORY"; nothing is said there that --help does not say. */
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
 #include "base/file.h"
 #include "cli/options.h"
 
@@ -58,6 +62,9 @@ luce_status man_write(const char *directory, const struct command *commands, int
 {
     struct buf path = { 0 }, text = { 0 };
     luce_status st = LUCE_OK;
+    struct stat s;
+    if (stat(directory, &s))
+        return fail(err, LUCE_E_IO, "--man %s: %s; make it first", directory, strerror(errno));
     for (int i = -1; !st && i < n; i++) {
         buf_clear(&path);
         buf_clear(&text);

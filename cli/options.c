@@ -266,6 +266,10 @@ static luce_status set_from_line(struct options *o, enum command_id id, const ch
     const struct option *row = find_name(id, name, strlen(name), &own);
     const char *instead = !row && id == COMMAND_SERVE ? option_absent(name, strlen(name)) : NULL;
     if (instead) return fail(err, LUCE_E_ARG, "%s: %s: %s", from, name, instead);
+    n = strcspn(name, " \t");
+    if (!value && name[n] && find_name(id, name, n, &own))
+        return fail(err, LUCE_E_ARG, "%s: no option '%s'; write %.*s: %s", from, name, (int)n, name,
+                    name + n + strspn(name + n, " \t"));
     if (!row || !strcmp(row->name, "config")) return fail(err, LUCE_E_ARG, "%s: no option '%s'", from, name);
     return set(o, row, from, value ? trim(value) : "yes", err);
 }
@@ -331,14 +335,15 @@ void options_drop(struct options *o)
     mem_free(o->words);
 }
 
+/* *at: which argument was read last. */
 static luce_status parse_args(struct options *o, enum command_id id, const struct command *command, int n, char **args,
-                              enum given *given, luce_error *err)
+                              enum given *given, int *at, luce_error *err)
 {
     bool only_operands = false;
     luce_status st = LUCE_OK;
     o->operands = args;
     for (int i = 0; i < n && !st; i++) {
-        char *arg = args[i];
+        char *arg = args[ *at = i];
         if (only_operands || arg[0] != '-' || !arg[1]) {
             args[o->n_operands++] = arg;
             continue;
@@ -380,7 +385,7 @@ static luce_status take_model(struct options *o, enum command_id id, const struc
     if (given && o->n_operands) return fail(err, LUCE_E_ARG, "two models: --model %s and %s", o->model, o->operands[0]);
     if (o->n_operands) o->model = o->operands[0];
     if (o->model || !always) return LUCE_OK;
-    return fail(err, LUCE_E_ARG, "%s: something is missing; usage: luce %s [options] MODEL", command->name,
+    return fail(err, LUCE_E_ARG, "%s: the model is missing; usage: luce %s [options] MODEL", command->name,
                 command->name);
 }
 
@@ -389,12 +394,17 @@ luce_status options_parse(struct options *o, enum command_id id, const struct co
 {
     *o = (struct options){ 0 };
     enum given given[OPTIONS_MOST] = { NOT_GIVEN };
+    int n_own = n, at = INT32_MAX;
     luce_status st = add_words(o, id, &n, &args, err);
     const char *config = st ? NULL : find_config(id, n, args);
     if (!st) st = set_fallbacks(o, id, err);
     if (!st && config) st = set_from_file(o, id, config, err);
     if (!st) st = set_from_environment(o, id, err);
-    if (!st) st = parse_args(o, id, command, n, args, given, err);
+    if (!st) st = parse_args(o, id, command, n, args, given, &at, err);
+    if (st && at < n - n_own) {
+        luce_error why = *err;
+        fail(err, st, "LUCE_ARGS: %s", why.text);
+    }
     if (!st) st = check_rules(o, id, given, err);
     if (o->draft && (!strcmp(o->draft, "none") || !strcmp(o->draft, "off"))) o->draft = NULL;
     const struct drafter *d = !st && id != COMMAND_BENCH && o->spec ? drafter_find(o->spec) : NULL;
@@ -405,8 +415,10 @@ luce_status options_parse(struct options *o, enum command_id id, const struct co
                   o->draft_device, o->device);
     if (st) return st;
     if (o->n_operands > command->max_operands)
-        return fail(err, LUCE_E_ARG, "%s: '%s' is too much; usage: luce %s [options] %s", command->name,
-                    o->operands[command->max_operands], command->name, command->operands);
+        return fail(err, LUCE_E_ARG, "%s: '%s' is too much; usage: luce %s [options] %s%s", command->name,
+                    o->operands[command->max_operands], command->name, command->operands,
+                    id == COMMAND_RUN ? "; a prompt is -p TEXT"
+                    : id == COMMAND_TOKENIZE && !o->model ? "; the model is -m FILE" : "");
     if (o->n_operands < command->min_operands)
         return fail(err, LUCE_E_ARG, "%s: something is missing; usage: luce %s [options] %s",
                     command->name, command->name, command->operands);

@@ -119,8 +119,10 @@ void options_man(struct buf *out, enum command_id id);
 /* Text with what man(7) would read as its own escaped. */
 void man_text(struct buf *out, const char *text);
 
-/* Writes the whole buffer to standard output. LUCE_E_NOMEM when the buffer had failed, LUCE_E_IO. */
+/* Writes the whole buffer to standard output. LUCE_E_NOMEM when the buffer had failed, else as output_failed. */
 luce_status output_write(const struct buf *text, luce_error *err);
+/* LUCE_E_IO from errno after a write; without a text when the reader has left, which needs no word. */
+luce_status output_failed(luce_error *err);
 
 /* Writes luce.1 and a luce-COMMAND.1 for each of n commands into a directory that is there. */
 luce_status man_write(const char *directory, const struct command *commands, int n, luce_error *err);

@@ -5,6 +5,8 @@
 
 #include "cli/options_table.h"
 
+enum { LEFT = 28 };             /* columns of an option's name in --help */
+
 void options_help(struct buf *out, enum command_id id, const struct command *command)
 {
     buf_printf(out, "%s\n\nUsage: luce %s [options]%s%s\n\nOptions:\n", command->summary, command->name,
@@ -17,7 +19,9 @@ void options_help(struct buf *out, enum command_id id, const struct command *com
         bool letter = row->letter != 0;
         snprintf(left, sizeof left, "%c%c%c --%s %s", letter ? '-' : ' ', letter ? row->letter : ' ',
                  letter ? ',' : ' ', row->name, row->value ? row->value : "");
-        buf_printf(out, "  %-28s %s", left, row->help);
+        buf_printf(out, "  %-*s", LEFT, left);
+        if (strlen(left) > LEFT) buf_printf(out, "\n  %-*s", LEFT, "");
+        buf_printf(out, " %s", row->help);
         options_known(out, row, id);
         buf_add_text(out, " (");
         if (row->fallback) buf_printf(out, "default %s, ", row->fallback);
@@ -25,7 +29,7 @@ void options_help(struct buf *out, enum command_id id, const struct command *com
         options_aliases(out, row, id);
         buf_add_text(out, ")\n");
     }
-    buf_printf(out, "  %-28s print this\n", "    --help");
+    buf_printf(out, "  %-*s print this\n", LEFT, "    --help");
 }
 
 void man_text(struct buf *out, const char *text)
@@ -68,9 +72,16 @@ void options_man(struct buf *out, enum command_id id)
     }
 }
 
+luce_status output_failed(luce_error *err)
+{
+    luce_status st = fail(err, LUCE_E_IO, "standard output: %s", strerror(errno));
+    if (errno == EPIPE) err->text[0] = '\0';
+    return st;
+}
+
 luce_status output_write(const struct buf *text, luce_error *err)
 {
     if (text->failed) return fail(err, LUCE_E_NOMEM, "out of memory for the output");
     if (fwrite(buf_text(text), 1, text->len, stdout) == text->len && fflush(stdout) == 0) return LUCE_OK;
-    return fail(err, LUCE_E_IO, "standard output: %s", strerror(errno));
+    return output_failed(err);
 }

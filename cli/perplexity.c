@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/json.h"
@@ -147,6 +148,8 @@ luce_status perplexity_run(const struct options *o, luce_error *err)
 {
     struct perplexity p = { .o = o };
     luce_status st = o->model ? LUCE_OK : fail(err, LUCE_E_ARG, "perplexity: give --model FILE");
+    if (!st && !o->file && isatty(STDIN_FILENO))
+        st = fail(err, LUCE_E_ARG, "no text: give --file FILE, or text on standard input");
     interrupt_catch();
     if (!st) st = open_runner(&p, err);
     if (!st) st = read_text(&p, err);

@@ -1,5 +1,4 @@
 /* cli/run.c - luce run: a prompt in, text out as it comes, or one JSON object at the end. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -100,7 +99,7 @@ static luce_status finish_output(const struct options *o, const luce_model *m, c
         buf_drop(&out);
         return st;
     }
-    if (broken) return fail(err, LUCE_E_IO, "standard output: %s", strerror(errno));
+    if (broken) return output_failed(err);
     bool open_line = r->text_bytes && r->text[r->text_bytes - 1] != '\n';
     if (open_line) putchar('\n');
     fflush(stdout);

@@ -52,7 +52,7 @@ static struct server_params params_of(const struct options *o)
 
 static luce_status check(const struct options *o, luce_error *err)
 {
-    if (!o->model) return fail(err, LUCE_E_ARG, "no model; usage: luce serve [options] MODEL");
+    if (!o->model) return fail(err, LUCE_E_ARG, "no model: give -m FILE");
     if (!o->paged_attention) return fail(err, LUCE_E_ARG, "--paged-attention=no: the cache is always in pages");
     if (!o->agent_turn_cache)
         return fail(err, LUCE_E_ARG, "--agent-turn-cache=no: answers stay in the cache; --prefix-reuse off forgets "

@@ -77,8 +77,8 @@ static luce_status parse_ids(const struct vocab *v, struct str text, struct ids 
             if (id <= INT32_MAX) id = id * 10 + (text.at[at] - '0');
         bool ends = at == text.len || (is_one_of(text.at[at], between));
         if (at == from || !ends || id >= vocab_size(v))
-            return fail(err, LUCE_E_ARG, "tokenize: byte %zu of the ids: expected a number from 0 to %d",
-                        from, vocab_size(v) - 1);
+            return fail(err, LUCE_E_ARG, "tokenize: byte %zu of the ids: expected a number from 0 to %d; between "
+                        "numbers stand commas or spaces", from, vocab_size(v) - 1);
         ids_add(out, (int32_t)id);
     }
     return out->failed ? fail(err, LUCE_E_NOMEM, "out of memory for the ids") : LUCE_OK;

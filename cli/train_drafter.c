@@ -128,12 +128,12 @@ luce_status train_drafter_run(const struct options *o, luce_error *err)
     if (!st && !is_there(buf_text(&j.script[1])))
         st = fail(err, LUCE_E_ARG, "--recipe %s: there is no train.py; give the folder training/ of luce's sources",
                   o->recipe);
-    if (!st && mkdir(o->out, 0777) && errno != EEXIST)
-        st = fail(err, LUCE_E_IO, "%s: %s", o->out, strerror(errno));
-    if (!st) {                          /* before minutes of work, not after */
+    if (!st) {                          /* before a folder is made, and minutes of work */
         const char *args[] = { o->python, buf_text(&j.script[1]), "--check", NULL };
         st = run_python(&j, args, err);
     }
+    if (!st && mkdir(o->out, 0777) && errno != EEXIST)
+        st = fail(err, LUCE_E_IO, "%s: %s", o->out, strerror(errno));
     if (!st) st = stages(&j, err);
     for (size_t i = 0; i < COUNT(all); i++) buf_drop(all[i]);
     return st;

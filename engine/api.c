@@ -28,11 +28,10 @@ static luce_status open_description(luce_model *m, const luce_model_params *p, s
     if (p->synthetic) return model_open_synthetic(model, p->synthetic, err);
     luce_status st = gguf_open(&m->file, p->path, err);
     bool has_text = !st && gguf_key(m->file, "tokenizer.ggml.model");
-    if (!st && p->text && !has_text)
-        return fail(err, LUCE_E_UNSUPPORTED, NO_VOCABULARY, p->path);
     if (has_text) st = vocab_from_gguf(&m->vocab, m->file, err);
     if (!st) st = gguf_text(m->file, "tokenizer.chat_template", (struct str){ 0 }, &m->chat_template, err);
-    if (!st) st = model_open(model, m->file, err);
+    if (!st) st = model_open(model, m->file, err);      /* says first what is no model at all */
+    if (!st && p->text && !has_text) st = fail(err, LUCE_E_UNSUPPORTED, NO_VOCABULARY, p->path);
     return st;
 }
 

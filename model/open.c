@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "model/bind.h"
+#include "model/dflash.h"
 #include "model/open.h"
 #include "model/rope.h"
 #include "quant/quant.h"
@@ -26,6 +27,10 @@ static luce_status find_family(const struct gguf *g, const struct family **out, 
         if (str_is(value, not_models[i].value))
             return fail(err, LUCE_E_UNSUPPORTED, "%s is %s", gguf_path(g), not_models[i].what);
     }
+    bool second;
+    if (dflash_is(g, &second))
+        return fail(err, LUCE_E_UNSUPPORTED, "%s is a drafter, not a model: give it with --draft beside its model",
+                    gguf_path(g));
     if (!gguf_key(g, "general.architecture"))
         return fail(err, LUCE_E_FORMAT, "%s: key 'general.architecture' is missing: the file is no model",
                     gguf_path(g));

@@ -130,8 +130,9 @@ luce_status plan_load(const struct model *m, const struct kv_layout *kv, const s
     struct cache_config c = cache_config_of(p, kv, plan->context, chunk);
     plan->cache = cache_bytes(&c);
     if (plan->context > m->c.context)
-        return fail(err, LUCE_E_CONTEXT, "a context of %d positions; this model takes up to %d, and %d fit the memory",
-                    plan->context, m->c.context, plan->context_fits);
+        return fail(err, LUCE_E_CONTEXT, "a context of %d positions; this model takes up to %d, and %d fit the memory; "
+                    "give -c %d or less, or 0", plan->context, m->c.context, plan->context_fits,
+                    plan->context_fits ? plan->context_fits : m->c.context);
     if (plan->cache > for_cache || fixed > usable) return refuse(plan, &info, usable, err);
     return LUCE_OK;
 }

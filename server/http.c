@@ -386,7 +386,8 @@ static luce_status start_daemon(struct http *h, luce_error *err)
     freeaddrinfo(found);
     if (h->daemon) return LUCE_OK;
     return fail(err, LUCE_E_IO, "cannot listen on %s port %d: %s%s", p->host, p->port,
-                why ? strerror(why) : "the library refuses", p->cert ? " (or the certificate or key is bad)" : "");
+                why ? strerror(why) : "the library refuses", why == EADDRINUSE ? "; give another --port (0: a free one)"
+                : p->cert ? " (or the certificate or key is bad)" : "");
 }
 
 luce_status http_open(struct http **out, const struct http_params *params, luce_error *err)

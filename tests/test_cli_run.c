@@ -1,6 +1,7 @@
 /* tests/test_cli_run.c - the commands that load a model, as a user runs them, on the tiny model. */
 #define _GNU_SOURCE
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "test.h"
@@ -31,10 +32,10 @@ static const struct { const char *args; int code; const char *says[4]; } rows[] 
       { "\"finish\":\"length\"", "\"generated_tokens\":6", "\"prompt_tokens\":5", "\"load_seconds\":" } },
     { "run -m % -p hello -n 6 --temperature 1 --seed 7 --top-k 20 --min-p 0.01 --json", 0, { "\"seed\":7" } },
     { "run -m % -n 4 --json < /dev/null", 2, { "the prompt is empty" } },
-    { "run -p x", 2, { "give either a GGUF file" } },
+    { "run -p x", 2, { "no model: give -m FILE" } },
     { "run -m % -p x -f y", 2, { "give one of them" } },
     { "run -m /nowhere.gguf -p x", 1, { "No such file" } },
-    { "run -m % -p x -c 401", 1, { "takes up to 400" } },
+    { "run -m % -p x -c 401", 1, { "takes up to 400", "; give -c 400 or less, or 0" } },
     { "run -m % -p x -c 100000000", 1, { "this model takes up to 400, and 400 fit the memory" } },
     { "run -m % -p x --device moon", 2, { "there is no device 'moon'" } },
     { "run -m % -p x --cache-type-k q9", 2, { "cache type 'q9'" } },
@@ -88,6 +89,11 @@ static const struct { const char *args; int code; const char *says[4]; } rows[] 
       { "\"test\":\"batch\",\"width\":1,\"depth\":3", "\"test\":\"batch\",\"width\":64,\"depth\":3" } },
     { "bench -m % --only load --depth 0 --json", 0, { "\"load_seconds\":", "\"results\":[]" } },
     { "bench -m % --only load --depth 0", 0, { "\nload " } },
+    { "bench -m % --only load --depth 0 | grep -c best", 1, { "0\n" } },
+    { "run -m " LUCE_SOURCE_DIR "/drafters/smollm2-135m-dflash.gguf -p x", 3,
+      { "smollm2-135m-dflash.gguf is a drafter, not a model: give it with --draft beside its model" } },
+    { "inspect " LUCE_SOURCE_DIR "/drafters/smollm2-135m-dflash.gguf --check", 3, { "is a drafter, not a model" } },
+    { "--man no_such_folder", 1, { "--man no_such_folder: No such file or directory; make it first" } },
     { "bench -m % --depth 5,x", 2, { "--depth: 'x' is not a whole number from 0" } },
     { "bench -m % --depth 5,", 2, { "--depth: '' is not a whole number from 0" } },
     { "bench -m % --depth 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", 2, { "a list of more than 16 numbers" } },
@@ -102,7 +108,7 @@ static const struct { const char *args; int code; const char *says[4]; } rows[] 
     { "tokenize -m % --decode --pieces 1", 2, { "--pieces: it has no effect beside --decode" } },
     { "bench -m % --only decode", 1, { "--depth 512 and --prompt-tokens 512 need a context of 640", "up to 400; lower" } },
     { "doctor nonsense", 2, { "no op 'nonsense'; known: ", "linear", "attn" } },
-    { "help run", 2, { "'run' is too much" } },
+    { "--help run", 2, { "'run' is too much" } },
     { "--version x", 2, { "'x' is too much" } },
     { "bench --synthetic nothing:q8_0", 2, { "llama-135m" } },
     { "bench", 2, { "--model FILE or --synthetic" } },
@@ -116,7 +122,7 @@ static const struct { const char *args; int code; const char *says[4]; } rows[] 
     { "run % -m % -p x -n 2", 2, { "two models" } },
     { "run % % -p x -n 2", 2, { "too much; usage: luce run [options] [MODEL]" } },
     { "inspect -m %", 0, { "token_embd.weight" } },
-    { "inspect", 2, { "something is missing; usage: luce inspect [options] MODEL" } },
+    { "inspect", 2, { "the model is missing; usage: luce inspect [options] MODEL" } },
     { "bench % --only decode --repeat 1 --depth 70 --prompt-tokens 64", 0, { "decode" } },
     { "run -m % -p x -n 2 --ignore-end --draft none --ddtree-tau 3", 0, { "" } },
     { "run -m % -p abababab -n 30 --ignore-end --spec ngram --json", 0,
@@ -240,6 +246,26 @@ TEST(cli_chat_answers_each_line_and_forgets_on_reset)
     size_t half = out.len / 2;
     CHECK(out.len > 2 && out.len % 2 == 0 && !memcmp(out.data, out.data + half, half), "\"%s\"", buf_text(&out));
     buf_drop(&args);
+    buf_drop(&out);
+}
+
+TEST(cli_chat_names_a_command_that_it_does_not_know)
+{
+    struct buf out = { 0 };
+    if (!tiny_model()) return;
+    CHECK_EQ(run(&out, "chat -m % 2>&1 <<'END'\n/foo\nEND\ntrue"), 0);
+    CHECK(strstr(buf_text(&out), "no command /foo\n  /reset") != NULL, "%s", buf_text(&out));
+    CHECK_EQ(run(&out, "chat -m % 2>&1 <<'END'\n/help\nEND\ntrue"), 0);
+    CHECK(strstr(buf_text(&out), "no command") == NULL, "%s", buf_text(&out));
+    buf_drop(&out);
+}
+
+TEST(cli_perplexity_at_a_terminal_says_what_it_reads)
+{
+    struct buf out = { 0 };
+    if (!tiny_model() || access("/dev/ptmx", R_OK)) return;
+    CHECK_EQ(run(&out, "perplexity -m % < /dev/ptmx"), 2);
+    CHECK(strstr(buf_text(&out), "no text: give --file FILE, or text on standard input") != NULL, "%s", buf_text(&out));
     buf_drop(&out);
 }
 

@@ -47,6 +47,7 @@ class RealModel(unittest.TestCase):
                                 stderr=subprocess.PIPE, text=True, timeout=60)
         self.assertEqual(second.returncode, 1)
         self.assertIn(f"cannot listen on 127.0.0.1 port {port}", second.stderr)
+        self.assertIn("; give another --port (0: a free one)", second.stderr)
         self.stop(p)
 
     def test_many_at_once_equal_each_alone(self):
@@ -135,7 +136,8 @@ class RealModel(unittest.TestCase):
             self.assertGreater(u["timings"]["draft_tokens"], 0)
             self.stop(p)
             for text, says in (("nothing: 5", "line 1: no option 'nothing'"), ("queue: many", "line 1: 'many' is not a whole number"),
-                               ("\nthinking: maybe", "line 2: 'maybe' is not one of template|on|off"), ("config: x", "no option 'config'")):
+                               ("\nthinking: maybe", "line 2: 'maybe' is not one of template|on|off"), ("config: x", "no option 'config'"),
+                               ("thinking off", "no option 'thinking off'; write thinking: off")):
                 with open(path, "w") as file:
                     file.write(text)
                 r = subprocess.run([os.path.join(BUILD, "luce"), "serve", MODEL, "--config", path], stderr=subprocess.PIPE, text=True)
@@ -151,7 +153,9 @@ class RealModel(unittest.TestCase):
                 (["--model", "other.gguf", "--model", MODEL], {}, "one server serves one model"),
                 (["--kvflash", "auto"], {}, "--kvflash: the whole context"), (["--swap-residency"], {}, "start a server for each"),
                 ([], {"LUCE_MMPROJ": "x.gguf"}, "LUCE_MMPROJ: there is no image input"), ([], {"LUCE_FA_WINDOW": "512"}, "LUCE_FA_WINDOW: "),
-                ([], {"LUCE_PREFILL_MODE": "always"}, "LUCE_PREFILL_MODE: prompts are never shortened")):
+                ([], {"LUCE_PREFILL_MODE": "always"}, "LUCE_PREFILL_MODE: prompts are never shortened"),
+                ([], {"LUCE_ARGS": "--queue many"}, "luce: LUCE_ARGS: --queue: 'many' is not a whole number"),
+                (["--queue", "many"], {"LUCE_ARGS": "--port 0"}, "luce: --queue: 'many' is not a whole number")):
             model = [] if "--model" in args else [MODEL]
             r = subprocess.run([luce, "serve"] + model + args, stderr=subprocess.PIPE, text=True, env=dict(os.environ, **variables), timeout=60)
             self.assertEqual(r.returncode, 2, r.stderr)
