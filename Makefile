@@ -1,4 +1,4 @@
-# A thin front for CMake and the scripts: `make help` lists the targets.
+# A thin front for CMake and the scripts: `make help` lists the targets and these variables.
 # Variables: PREFIX, DESTDIR (install), JOBS (compilers at once), FUZZ_SECONDS or FUZZ_RUNS (per fuzz target),
 # TESTS (patterns of test names), CMAKE_FLAGS (further -D options of the build).
 PREFIX ?= /usr/local
@@ -19,8 +19,9 @@ SCRIPTED := test_api test_chat test_transport test_hostile test_soak test_metric
         install device-check cuda-all hip clean
 .DEFAULT_GOAL := build
 
-help:                   ## print this list
+help:                   ## print this list and the variables
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
+	@sed -n '/^# Variables:/,/\.$$/s/^# //p' Makefile
 
 setup:                  ## install the Debian packages for building, testing and checking (root or sudo)
 	scripts/setup all
