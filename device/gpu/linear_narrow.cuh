@@ -336,6 +336,14 @@ __device__ inline void load_chunks(const linear_args &a, uint8_t *to, uint32_t c
 #endif
 }
 
+/* Begins to copy a tile into shared memory; both addresses are those of this lane's first 16 bytes. */
+template <class F> __device__ inline void fetch_tile(uint8_t *to, const uint8_t *from, int lane)
+{
+#pragma unroll
+    for (int i = 0; i < F::TILE; i += WARP * 16)
+        if (i + WARP * 16 <= F::TILE || lane * 16 < F::TILE - i) copy16(to + i, from + i);
+}
+
 /* Where pass blockIdx.y begins: rows 8 NT blockIdx.y .. of the step are its rows 0 .. */
 template <int NT> __device__ inline void begin_pass(linear_args &a)
 {
@@ -370,11 +378,8 @@ template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_
     const uint8_t *from = a.tiles + ((uint64_t)first * ROW_WARPS + rw) * F::TILE + lane * 16;
     uint32_t to_fetch = u1 > first ? (u1 - first + F::KWARPS - 1) / F::KWARPS : 0;
     auto fetch = [&](int to) {
-        uint8_t *at = ring + to * F::TILE + lane * 16;
         if (to_fetch > 0) {
-#pragma unroll
-            for (int i = 0; i < F::TILE; i += WARP * 16)
-                if (i + WARP * 16 <= F::TILE || lane * 16 < F::TILE - i) copy16(at + i, from + i);
+            fetch_tile<F>(ring + to * F::TILE + lane * 16, from, lane);
             from += F::KWARPS * ROW_WARPS * F::TILE;
             to_fetch--;
         }

@@ -105,10 +105,7 @@ __device__ inline void multiply_experts(const moe_args &a, uint8_t *shared, int 
             to_fetch = each;
         }
         if (to_fetch > 0) {
-            uint8_t *at = ring + to * F::TILE + lane * 16;
-#pragma unroll
-            for (int i = 0; i < F::TILE; i += WARP * 16)
-                if (i + WARP * 16 <= F::TILE || lane * 16 < F::TILE - i) copy16(at + i, from + i);
+            fetch_tile<F>(ring + to * F::TILE + lane * 16, from, lane);
             from += F::KWARPS * ROW_WARPS * F::TILE;
             to_fetch--;
         }
