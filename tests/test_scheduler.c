@@ -2,6 +2,7 @@
 #include "engine/scheduler.h"
 #include "engine/stop.h"
 #include "ref_device.h"
+#include "request_rig.h"
 #include "test.h"
 
 struct rig {
@@ -38,17 +39,7 @@ static const int32_t prompt[] = { 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 };
 static void begin(struct rig *g, struct request *r, const luce_request *q)
 {
     struct request_env env = { .vocab_size = 96, .context = runner_load_plan(g->runner).context };
-    struct seq *s;
-    luce_error err = { 0 };
-    CHECK_OK(request_init(r, q, &env, &err), err);
-    CHECK_OK(seq_open(&s, runner_cache(g->runner), &err), err);
-    scheduler_add(&g->scheduler, r, s);
-}
-
-static void end(struct request *r)
-{
-    seq_close(r->seq);
-    request_drop(r);
+    begin_request(&g->scheduler, &env, r, q);
 }
 
 TEST(scheduler_a_nan_ends_its_request_with_its_position)
@@ -66,14 +57,14 @@ TEST(scheduler_a_nan_ends_its_request_with_its_position)
         CHECK_EQ(r.status, LUCE_E_NUMERIC);
         CHECK(strstr(r.error.text, "non-finite logits at position 14"), "%s", r.error.text);
         CHECK_EQ(r.n_ids, 15);
-        end(&r);
+        end_request(&r);
     }
     /* The next request is not touched by it. */
     struct request r;
     begin(&g, &r, &q);
     while (r.state != REQUEST_DONE) CHECK_OK(scheduler_step(&g.scheduler, &err), err);
     CHECK(r.status == LUCE_OK && r.finish == LUCE_FINISH_LENGTH);
-    end(&r);
+    end_request(&r);
     rig_close(&g);
 }
 
@@ -92,7 +83,7 @@ TEST(scheduler_a_lost_device_ends_all_requests)
     CHECK_EQ(st, LUCE_E_DEVICE);
     for (int i = 0; i < 2; i++) {
         CHECK(r[i].state == REQUEST_DONE && r[i].status == LUCE_E_DEVICE, "%s", r[i].error.text);
-        end(&r[i]);
+        end_request(&r[i]);
     }
     rig_close(&g);
 }
@@ -118,7 +109,7 @@ TEST(scheduler_packs_running_texts_into_shared_steps)
      * their speed, then the other three prompts come; ten more tokens of all eight. Alone they would take 88 steps. */
     CHECK_EQ(ref_counts(g.device)->steps, 14);
     for (int i = 0; i < 8; i++) CHECK(r[i].n_ids == 23 && !memcmp(r[i].ids, r[0].ids, 23 * sizeof *r[i].ids));
-    for (int i = 0; i < 8; i++) end(&r[i]);
+    for (int i = 0; i < 8; i++) end_request(&r[i]);
     rig_close(&g);
 }
 
@@ -173,7 +164,7 @@ TEST(scheduler_running_texts_keep_half_of_their_speed_beside_a_long_prompt)
     for (int i = 0; i < n_wide; i++) CHECK(wide_rows[i] <= PAGE, "a running text waited for %d rows", wide_rows[i]);
     CHECK(n_wide >= 4 && share > 0.42 && share < 0.6, "the text kept %.2f of its speed", share);
     while (g.scheduler.n_active) CHECK_OK(scheduler_step(&g.scheduler, &err), err);
-    for (int i = 0; i < 2; i++) end(&r[i]);
+    for (int i = 0; i < 2; i++) end_request(&r[i]);
     rig_close(&g);
 }
 
@@ -242,7 +233,7 @@ TEST(scheduler_a_short_prompt_does_not_wait_for_long_ones)
     CHECK_EQ(r[N - 1].state, REQUEST_DONE);
     CHECK(seq_length(r[0].seq) >= 64, "the oldest has %d positions", seq_length(r[0].seq));
     while (g.scheduler.n_active) CHECK_OK(scheduler_step(&g.scheduler, &err), err);
-    for (int i = 0; i < N; i++) end(&r[i]);
+    for (int i = 0; i < N; i++) end_request(&r[i]);
     rig_close(&g);
 }
 

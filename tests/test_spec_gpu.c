@@ -2,8 +2,8 @@
  * the host waits for a step of them. */
 #include <string.h>
 
-#include "engine/scheduler.h"
 #include "gpu_rig.h"
+#include "request_rig.h"
 #include "test.h"
 
 enum { TEXTS = 3, PROMPT_MOST = 65, TOKENS = 10, VOCAB = 96 };
@@ -45,17 +45,7 @@ static void rig_close(struct rig *g)
 static void begin(struct rig *g, struct request *r, const luce_request *q)
 {
     struct request_env env = { .vocab_size = VOCAB, .context = 256, .has_drafter = g->speculator };
-    struct seq *s;
-    luce_error err = { 0 };
-    CHECK_OK(request_init(r, q, &env, &err), err);
-    CHECK_OK(seq_open(&s, runner_cache(g->runner), &err), err);
-    scheduler_add(&g->scheduler, r, s);
-}
-
-static void end(struct request *r)
-{
-    seq_close(r->seq);
-    request_drop(r);
+    begin_request(&g->scheduler, &env, r, q);
 }
 
 /* The texts of n requests that run together. */
@@ -69,7 +59,7 @@ static void generate(struct rig *g, const luce_request *q, int n, int32_t (*text
         CHECK_OK(r[i].status, r[i].error);
         CHECK_EQ(r[i].n_ids - r[i].n_prompt, TOKENS);
         memcpy(text[i], r[i].ids + r[i].n_prompt, sizeof text[i]);
-        end(&r[i]);
+        end_request(&r[i]);
     }
 }
 
@@ -144,7 +134,7 @@ TEST(gpu_steps_of_texts_with_guesses_wait_twice)
             int waits = (int)(g.device->n_waits - before);      /* at first more, for features of long prompts */
             CHECK(step == 0 || waits == (guess ? 2 : 1), "dflash%d, step %d: %d waits", second + 1, step, waits);
         }
-        for (int i = 0; i < 2; i++) end(&r[i]);
+        for (int i = 0; i < 2; i++) end_request(&r[i]);
         rig_close(&g);
     }
 }
