@@ -101,7 +101,7 @@ luce_status rig_run(struct rig *r, struct rig_program *p, const struct step *s, 
         st = r->d->fns->write(r->d, p->program, in->val, 0, n, in->rows + (size_t)first * (size_t)in->cols, err);
     }
     if (!st) st = r->d->fns->run(r->d, p->program, s, NULL, NULL, err);
-    if (!st) st = r->d->fns->read(r->d, p->program, &(struct rows_read){ r->out, 0, n_out, out, 0, false }, 1, err);
+    if (!st) st = r->d->fns->read(r->d, p->program, &(struct rows_read){ r->out, 0, n_out, out, 0, false, 0 }, 1, err);
     return st;
 }
 

@@ -60,6 +60,8 @@ struct rows_read {
     void *to;
     size_t stride;              /* bytes from one row to the next there; 0: they lie side by side */
     bool held;                  /* `to` is memory of the device (device_fns.hold) */
+    int  kept;                  /* held only. 1 + a sequence of the step: instead, the rows that its ACCEPT kept of it,
+                                   in order, and zeros up to n_rows (device.ahead); 0: as first_row says */
 };
 
 /* For devices: the rows lie side by side at `from`, row_bytes each. */
@@ -128,6 +130,9 @@ struct device {
     /* Wide and narrow kernels give the same bits, whatever the number of rows: classes coincide and
      * a prompt may be cut anywhere. */
     bool equal_bits;
+    /* Steps run later than they are queued, and those behind may depend on what one keeps (step_seq.after,
+     * rows_read.kept). */
+    bool ahead;
     int  max_wide_rows;         /* most rows of a wide step that pays */
     const char *takes;          /* limits of its kernels, for messages; NULL: none */
     uint64_t n_waits;           /* times that the host has waited for its steps and their results; 0 of a CPU */

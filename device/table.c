@@ -76,5 +76,5 @@ static bool has(const void *context, const struct call *c)
 
 struct target device_target(const struct device *d)
 {
-    return (struct target){ .has = has, .context = d, .takes = d->takes };
+    return (struct target){ .has = has, .context = d, .takes = d->takes, .ahead = d->ahead };
 }

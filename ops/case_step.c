@@ -82,9 +82,10 @@ void case_step(struct case_env *env)
         make_rows(env, i);
         at += n;
     }
-    s->head.n_out = (c->n_rows + 1) / 2 < STEP_OUTS ? (c->n_rows + 1) / 2 : STEP_OUTS;
+    int n_out = c->all ? c->n_rows : (c->n_rows + 1) / 2;
+    s->head.n_out = n_out < STEP_OUTS ? n_out : STEP_OUTS;
     for (int i = 0; i < s->head.n_out; i++) {
-        int row = c->n_rows - 1 - (i * 2) % c->n_rows;
+        int row = c->all ? i : c->n_rows - 1 - (i * 2) % c->n_rows;
         s->out[i] = (struct step_out){ .row = row, .draw = case_draw(row) };
     }
     if (!env->max_positions) env->max_positions = 1;

@@ -241,6 +241,32 @@ struct val case_input_ties(struct case_env *env, enum domain rows, int cols)
     return v;
 }
 
+/* The token of some row that continues row `row`, or of any. */
+static int32_t next_token(struct case_env *env, int row)
+{
+    const struct step *s = env->step;
+    const struct step_seq *q = &s->seq[s->row[row].seq];
+    int32_t token = (int32_t)(case_random(env) % CASE_TOKENS);
+    for (int j = row - q->first_row + 1; !s->head.wide && j < q->n_rows; j++) {
+        const struct step_row *next = &s->row[q->first_row + j];
+        bool continues = (next->path & ~(UINT64_C(1) << j)) == s->row[row].path;
+        if (continues && case_random(env) % 8) token = next->token;
+    }
+    return token;
+}
+
+struct val case_input_next(struct case_env *env, int cols)
+{
+    float *x;
+    struct val v = next_input(env, DOM_ROWS, cols, &x);
+    int n = x ? case_rows(env, DOM_ROWS) : 0;
+    for (int row = 0; row < n; row++) {
+        for (int c = 0; c < cols; c++) x[row * cols + c] = case_normal(env);
+        x[row * cols + next_token(env, row)] = 10;
+    }
+    return v;
+}
+
 int case_cache(struct case_env *env, int kv_heads, int head_dim, int window, uint32_t k_format,
                uint32_t v_format)
 {

@@ -23,6 +23,7 @@ struct op_case {
     /* Shape of the step's rows; zero: one chain. See case_step. */
     int n_seqs, past, wide, tree;
     int rope;                   /* added to the rotary positions */
+    bool all;                   /* every row is wanted, in order; else every other one, from the last */
     bool block;                 /* rows see later ones: their bits do depend on company; and a device may lack
                                    the kernel (it takes no drafter that needs it) */
 };
@@ -58,6 +59,8 @@ struct weight *case_allowed(struct case_env *env, int cols);
 struct val case_input(struct case_env *env, enum domain rows, int cols, float std);
 /* Small whole numbers, so that columns tie; row 1 holds a NaN, row 2 -inf alone. */
 struct val case_input_ties(struct case_env *env, enum domain rows, int cols);
+/* [rows, cols] whose largest column is, as a rule, the token of a row that continues the row. */
+struct val case_input_next(struct case_env *env, int cols);
 /* The layer's cache of the case: kv_heads, head_dim, window, formats; filled with `past` random
  * positions per sequence before the run. Returns the layer's index. */
 int case_cache(struct case_env *env, int kv_heads, int head_dim, int window, uint32_t k_format,

@@ -30,7 +30,8 @@
     X(ADD,     add,     "a + b")                                                          \
     X(ARGMAX,  argmax,  "index of the largest column; ties to the lowest; NaN gives -1")  \
     X(SAMPLE,  sample,  "a column, drawn by its share in the softmax")                      \
-    X(LIKELY,  likely,  "the largest columns and the logarithms of their shares in the softmax")
+    X(LIKELY,  likely,  "the largest columns and the logarithms of their shares in the softmax")    \
+    X(ACCEPT,  accept,  "the rows of each tree that are what was chosen before them")
 
 enum op {
 #define OP_ENUM(NAME, name, doc) OP_##NAME,
@@ -163,6 +164,10 @@ struct val op_argmax(struct tape *t, struct val x);
 struct val op_sample(struct tape *t, struct val logits, struct val argmax, const struct weight *allowed);
 /* [n, cols] f32 -> [n, k] i32, the largest columns, and *likely [n, k] f32, the logarithms of their shares. */
 struct val op_likely(struct tape *t, struct val x, const struct likely_attr *attr, struct val *likely);
+
+/* [out, 1] i32, what was chosen after each wanted row -> [out, 2] i32: of each sequence the rows that were chosen, in
+ * order, and what was chosen after them. */
+struct val op_accept(struct tape *t, struct val chosen);
 
 /* Weight slots of a call, by op (call.w). */
 enum { W_LINEAR_MAT = 0, W_LINEAR_BIAS = 3 };             /* 3 matrices, then 3 biases */

@@ -29,7 +29,8 @@ enum step_class { STEP_NARROW, STEP_WIDE };
 struct step_head {
     int32_t n_rows, n_out, n_ctx, n_seqs, n_edits;
     int32_t wide;               /* enum step_class */
-    int32_t pad[2];
+    int32_t after;              /* some step_seq.after is set */
+    int32_t pad;
 };
 
 /* One sequence of the step. Its rows are contiguous; n_rows 0 only commits. */
@@ -39,7 +40,10 @@ struct step_seq {
     int32_t past;               /* committed positions once `commit` is carried out; narrow rows of
                                    this step continue there, wide rows start there */
     int32_t n_commit;           /* bank rows of its step before that were accepted ... */
-    int32_t pad[3];
+    int32_t after;              /* 1 + a sequence of the last step that had an ACCEPT: `past` and the places of all
+                                   rows move on by as many rows as that kept of it, and the token of the first row is
+                                   what was chosen after them; 0: as it is said here (device.ahead) */
+    int32_t pad[2];
     uint8_t commit[NARROW_ROWS]; /* ... in order; row commit[i] goes to position past - n_commit + i */
 };
 

@@ -59,6 +59,7 @@ struct value {
 struct target {
     bool (*has)(const void *context, const struct call *c);
     const void *context;
+    bool ahead;                 /* steps may depend on what an ACCEPT before them keeps */
     const char *takes;          /* what its kernels are limited to, for messages; NULL: nothing to say */
 };
 

@@ -120,7 +120,7 @@ void drive_read(const struct drive *d, struct val v, int n_rows, float *out)
     size_t n = (size_t)n_rows * (size_t)tape_shape(&d->tape, v).cols;
     memset(out, 0xff, n * sizeof *out);
     if (d->device)
-        CHECK_OK(d->device->fns->read(d->device, d->program[d->class], &(struct rows_read){ v, 0, n_rows, out, 0, false }, 1, &err), err);
+        CHECK_OK(d->device->fns->read(d->device, d->program[d->class], &(struct rows_read){ v, 0, n_rows, out, 0, false, 0 }, 1, &err), err);
     for (size_t i = 0; !d->device && i < n; i++) out[i] = (float)interp_read(d->interp, v)[i];
 }
 

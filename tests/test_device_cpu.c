@@ -123,10 +123,10 @@ static luce_status toy_run(struct toy *t, int n, float *logits)
     for (int i = 0; i < PAGES - 1; i++) s->edit[i] = (struct step_edit){ .at = i, .page = i + 1 };
     s->head.n_edits = PAGES - 1;
     luce_status st = t->d->fns->run(t->d, t->p_wide, s, NULL, NULL, &t->err);
-    if (!st) st = t->d->fns->read(t->d, t->p_wide, &(struct rows_read){ t->logits, 0, 8, logits, 0, false }, 1, &t->err);
+    if (!st) st = t->d->fns->read(t->d, t->p_wide, &(struct rows_read){ t->logits, 0, 8, logits, 0, false, 0 }, 1, &t->err);
     add_rows(s, n, 5, false);
     if (!st) st = t->d->fns->run(t->d, t->p_narrow, s, NULL, NULL, &t->err);
-    if (!st) st = t->d->fns->read(t->d, t->p_narrow, &(struct rows_read){ t->logits, 0, 5, logits + 8 * VOCAB, 0, false }, 1, &t->err);
+    if (!st) st = t->d->fns->read(t->d, t->p_narrow, &(struct rows_read){ t->logits, 0, 5, logits + 8 * VOCAB, 0, false, 0 }, 1, &t->err);
     mem_free(s);
     return st;
 }

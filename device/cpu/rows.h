@@ -28,6 +28,35 @@ static void K(take)(const struct job *j, const struct run *r, int thread)
                (size_t)j->cols * sizeof(float));
 }
 
+/* The first row after `at` that continues it with this token, or -1. */
+INLINE int accept_next(const struct step_row *row, int n, int at, int32_t token)
+{
+    int j = at + 1;
+    while (j < n && (row[j].token != token || row[j].path != (row[at].path | (uint64_t)1 << j))) j++;
+    return j < n ? j : -1;
+}
+
+static void K(accept)(const struct job *j, const struct run *r, int thread)
+{
+    const struct step *s = r->step;
+    const int32_t *chosen = j->in[0];
+    int32_t(*y)[2] = j->out[0];
+    if (thread) return;
+    for (int o = 0; o < s->head.n_out; o++) y[o][0] = y[o][1] = -1;
+    for (int o = 0; o < s->head.n_out && !s->head.wide; o++) {
+        const struct step_seq *q = &s->seq[s->row[s->out[o].row].seq];
+        int n = 0;
+        while (n < q->n_rows && o + n < s->head.n_out && s->out[o + n].row == q->first_row + n) n++;
+        if (n < q->n_rows) continue;
+        for (int at = 0, k = o; at >= 0; k++) {
+            y[k][0] = q->first_row + at;
+            y[k][1] = chosen[o + at];
+            at = accept_next(&s->row[q->first_row], n, at, chosen[o + at]);
+        }
+        o += n - 1;
+    }
+}
+
 static void K(add)(const struct job *j, const struct run *r, int thread)
 {
     int64_t from, to;

@@ -22,6 +22,6 @@
         [OP_ROUTE] = K(route), [OP_MOE_GLU] = job_moe_glu, [OP_MOE_DOWN] = job_moe_down,    \
         [OP_SHORT_CONV] = K(short_conv), [OP_DELTA] = K(delta), [OP_GATED] = K(gated),                \
         [OP_CONV] = K(conv), [OP_TAKE] = K(take), [OP_ADD] = K(add), [OP_ARGMAX] = K(argmax),                  \
-        [OP_LIKELY] = K(likely), [OP_SAMPLE] = K(sample),                                 \
+        [OP_LIKELY] = K(likely), [OP_SAMPLE] = K(sample), [OP_ACCEPT] = K(accept),         \
     }
 #define QUANTISE_KERNELS { [X_BF16] = K(quantise_bf16), [X_Q8] = K(quantise_q8) }

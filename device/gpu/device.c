@@ -51,6 +51,7 @@ static void close_gpu(struct device *d)
     }
     gpu_free(g, g->step);
     gpu_free(g, g->tree);
+    gpu_free(g, g->kept);
     gpu_free(g, g->serial);
     gpu_free(g, g->block.at);
     gpu_free(g, g->parts.at);
@@ -123,7 +124,7 @@ static double tolerance(const struct device *d, const struct tape *t, const stru
     case OP_GLU: case OP_MOE_GLU: return has_mins(c) ? 4e-5 : 1e-5;
     case OP_MOE_DOWN: return has_mins(c) ? 4e-5 : 4e-6;
     case OP_ATTN: return 4e-6;
-    case OP_ARGMAX: case OP_SAMPLE: case OP_TAKE: return 0;
+    case OP_ARGMAX: case OP_SAMPLE: case OP_ACCEPT: case OP_TAKE: return 0;
     case OP_ROUTE: return 1e-10;
     case OP_EMBED: return rows_decodable(c->w[0]->type) ? 1e-9 : 1e-6;
     default: return 1e-9;
@@ -154,6 +155,7 @@ static luce_status claim(struct gpu *g, luce_error *err)
     }
     if (!st) st = gpu_alloc(g, (void **)&g->step, sizeof *g->step, "the step", err);
     if (!st) st = gpu_alloc(g, (void **)&g->tree, STEP_SEQS * sizeof *g->tree, "the step", err);
+    if (!st) st = gpu_alloc(g, (void **)&g->kept, STEP_SEQS * sizeof *g->kept, "the step", err);
     if (!st) st = gpu_alloc(g, (void **)&g->serial, 256, "the step", err);
     if (!st) st = gpu_check(g, GPU(MemsetAsync)(g->serial, 0, 256, g->stream), "clearing memory", err);
     return st;
@@ -197,7 +199,7 @@ static luce_status open_gpu(struct device **out, int index, const struct device_
     index = cards[index];
     struct gpu *g = mem_zero(sizeof *g);
     if (!g) return fail(err, LUCE_E_NOMEM, "out of memory for the device");
-    g->base = (struct device){ .fns = &fns, .max_wide_rows = STEP_ROWS, .takes = takes };
+    g->base = (struct device){ .fns = &fns, .max_wide_rows = STEP_ROWS, .takes = takes, .ahead = true };
     g->index = index;
     luce_status st = gpu_check(g, GPU(SetDevice)(index), "being opened", err);
     if (!st) (void)GPU(SetDeviceFlags)(GPU(DeviceScheduleSpin));

@@ -463,6 +463,18 @@ static void emit_sample(struct emitter *e)
     done(e, launch_sample(l, &x, bucket_rows(e, y)));
 }
 
+static void emit_accept(struct emitter *e)
+{
+    struct val y = e->c->out[0];
+    struct accept_args x = { .chosen = (const int32_t *)(const void *)value_at(e, e->c->in[0]),
+                             .y = (int32_t *)(void *)value_at(e, y), .host = e->p->places[y.id].host,
+                             .step = e->g->step, .kept = e->g->kept };
+    struct launch *l = push(e, 1);
+    if (!l) return;
+    launch_accept(l, &x, bucket_seqs(e->p));
+    done(e, 1);
+}
+
 static void emit_likely(struct emitter *e)
 {
     _Static_assert((int)LIKELY_PICKS == (int)LIKELY_MOST, "room for all");
@@ -484,7 +496,7 @@ static void (*const emitters[OP_COUNT])(struct emitter *) = {
     [OP_ADD] = emit_add, [OP_ARGMAX] = emit_argmax, [OP_ROUTE] = emit_route, [OP_MOE_GLU] = emit_moe_glu,
     [OP_MOE_DOWN] = emit_moe_down, [OP_SHORT_CONV] = emit_short_conv, [OP_DELTA] = emit_delta,
     [OP_GATED] = emit_gated, [OP_CONV] = emit_conv, [OP_LIKELY] = emit_likely,
-    [OP_SAMPLE] = emit_sample,
+    [OP_SAMPLE] = emit_sample, [OP_ACCEPT] = emit_accept,
 };
 
 bool program_has(int op)
@@ -498,6 +510,7 @@ luce_status program_emit(struct gpu *g, struct program *p, bool all, struct laun
     out->n = 0;
     const int *most = p->plan->bucket.rows;
     struct begin_args b = { .host = p->step, .step = g->step, .tree = g->tree, .serial = g->serial,
+                            .kept = g->kept,
                             .bucket = { .rows = most[DOM_ROWS], .outs = most[DOM_OUT], .seqs = bucket_seqs(p) } };
     for (int k = 0; p->cache && k < p->cache->layout->n_kinds; k++) {
         b.table[k] = p->cache->table[k];

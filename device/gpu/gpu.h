@@ -28,6 +28,7 @@ struct gpu {
     gpu_event staged[2];
     struct step *step;          /* on the device */
     int32_t *tree;              /* [STEP_SEQS] on the device */
+    struct kept *kept;          /* [STEP_SEQS] on the device: what the last ACCEPT kept */
     uint32_t *serial;
     struct device_limits limits;        /* the best that was measured; block: for which it was done last */
     struct gpu_block block;     /* of programs without a cache */

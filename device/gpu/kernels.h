@@ -63,6 +63,7 @@ struct begin_args {
     struct step *step;
     int32_t *tree;
     uint32_t *serial;           /* counts the steps; never 0 in a step */
+    const struct kept *kept;    /* what a sequence of this step may come after */
     int32_t *table[KINDS];
     int32_t max_pages[KINDS], n_kinds, n_slots;
     struct {
@@ -133,6 +134,29 @@ struct sample_args {
 };
 /* Returns how many launches it filled: 1. */
 int launch_sample(struct launch *l, const struct sample_args *a, int rows);
+
+/* What ACCEPT kept of a sequence, for steps and copies behind it. */
+struct kept {
+    int32_t n, chosen;          /* rows; what was chosen after the last of them */
+    int32_t row[NARROW_ROWS];   /* of the step */
+};
+struct accept_args {
+    const int32_t *chosen;
+    int32_t *y, *host;          /* host: pinned memory that also gets the result, or NULL */
+    const struct step *step;
+    struct kept *kept;          /* by sequence */
+};
+/* A block a sequence. */
+void launch_accept(struct launch *l, const struct accept_args *a, int seqs);
+
+/* Rows of a value that were kept, and zeros for those that were not, on their way to memory of the device. */
+struct gather_args {
+    const uint8_t *from;
+    uint8_t *to;
+    const struct kept *kept;
+    uint64_t row_bytes, stride; /* a multiple of 4; from one row to the next there */
+};
+void launch_gather(struct launch *l, const struct gather_args *a, int rows);
 
 enum { LIKELY_PICKS = 16 };     /* k, at most */
 struct likely_args {

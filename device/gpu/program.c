@@ -127,7 +127,7 @@ static bool has_mirror(const struct program *p, const struct value *x)
 {
     if (!x->keep || x->producer < 0) return false;
     int op = p->tape->calls[x->producer].op;
-    return op == OP_ARGMAX || op == OP_LIKELY || op == OP_SAMPLE;
+    return op == OP_ARGMAX || op == OP_LIKELY || op == OP_SAMPLE || op == OP_ACCEPT;
 }
 
 /* Pinned mirrors of kept tokens and their likelihoods, so that reading them needs no copy. */
@@ -370,6 +370,18 @@ static luce_status fetch(struct gpu *g, const struct program *p, const struct ro
                      "reading results", err);
 }
 
+/* The kept rows of a sequence. */
+static luce_status gather(struct gpu *g, const struct program *p, const struct rows_read *r, luce_error *err)
+{
+    size_t row = shape_row_bytes(p->tape->values[r->v.id].shape);
+    struct gather_args a = { .from = row_at(p, r->v, 0), .to = r->to, .kept = &g->kept[r->kept - 1], .row_bytes = row,
+                             .stride = r->stride ? r->stride : row };
+    struct launch l;
+    if (r->n_rows == 0) return LUCE_OK;
+    launch_gather(&l, &a, r->n_rows);
+    return start(g, &l, err);
+}
+
 /* How the rows come: they are here already, on the device they stay, by way of pinned memory where all of it fits
  * there (copies elsewhere are waited for one by one), or straight. */
 enum way { BY_MIRROR, HELD, STAGED, STRAIGHT };
@@ -396,7 +408,8 @@ luce_status gpu_read(struct device *d, struct program *p, const struct rows_read
         size_t row = shape_row_bytes(p->tape->values[r->v.id].shape);
         enum way way = way_of(p, r, staged);
         if (way == BY_MIRROR) continue;
-        if (way == STAGED) st = fetch(g, p, r, g->staging[0] + at, row, err);
+        if (r->kept) st = gather(g, p, r, err);
+        else if (way == STAGED) st = fetch(g, p, r, g->staging[0] + at, row, err);
         else st = fetch(g, p, r, r->to, r->stride ? r->stride : row, err);
         if (way == STAGED) at += (size_t)r->n_rows * row;
     }

@@ -61,6 +61,20 @@ __device__ inline void copy_step(const begin_args &a, const extent &e)
     }
 }
 
+/* Row i of a sequence that comes after another one. */
+__device__ inline void move_on(const begin_args &a, int i)
+{
+    step_row &row = a.step->row[i];
+    const step_seq &q = a.step->seq[row.seq];
+    if (!q.after) return;
+    const kept &k = a.kept[q.after - 1];
+    row.index += k.n;
+    row.see += k.n;
+#pragma unroll
+    for (int j = 0; j < 3; j++) row.rope[j] += k.n;
+    if (i == q.first_row && k.n) row.token = k.chosen;
+}
+
 /* What a narrow bucket can hold comes in one go, before it is known how much of it is in use; the rest after
  * the head. Edits of one slot are applied in order by one thread. */
 __global__ void __launch_bounds__(BEGIN_THREADS) begin_kernel(begin_args a)
@@ -83,6 +97,9 @@ __global__ void __launch_bounds__(BEGIN_THREADS) begin_kernel(begin_args a)
         if (e.kind < a.n_kinds && e.slot < a.n_slots && e.at >= 0 && e.at < a.max_pages[e.kind])
             a.table[e.kind][(int64_t)e.slot * a.max_pages[e.kind] + e.at] = e.page;
     }
+    for (int i = threadIdx.x; head.after && i < head.n_rows; i += BEGIN_THREADS) move_on(a, i);
+    for (int s = threadIdx.x; head.after && s < head.n_seqs; s += BEGIN_THREADS)
+        if (a.step->seq[s].after) a.step->seq[s].past += a.kept[a.step->seq[s].after - 1].n;
     /* Tags hold 22 bits of it: 0 and the numbers that look like it are left out. */
     if (threadIdx.x == 0) *a.serial = (*a.serial + 1) % (1u << 22) ? *a.serial + 1 : 1;
     for (int s = threadIdx.x; s < head.n_seqs; s += BEGIN_THREADS) {
@@ -453,4 +470,101 @@ int launch_argmax(launch *l, const argmax_args *a, int rows)
     fill_launch(l, argmax_kernel, dim3(argmax_blocks(a->cols), rows), ARGMAX_THREADS, 0, *a);
     fill_launch(l + 1, best_kernel, dim3(rows), WARP, 0, *a);
     return 2;
+}
+
+/* ---- ACCEPT: a warp a sequence, whose lane i has rows i and i + 32; and copies of what it kept ------------- */
+__device__ inline int lowest(unsigned low, unsigned high)
+{
+    return low ? __ffs(low) - 1 : high ? __ffs(high) + 31 : -1;
+}
+/* Of this lane's row j: the token, the path of the row before it, and what was chosen after it. */
+struct guessed {
+    uint64_t before;
+    int32_t token, chosen;
+};
+__device__ inline guessed guessed_at(const accept_args &a, const step_seq &q, int first, int j)
+{
+    if (j >= q.n_rows) return guessed{ 0, -1, -1 };
+    const step_row &row = a.step->row[q.first_row + j];
+    return guessed{ row.path & ~((uint64_t)1 << j), row.token, a.chosen[first + j] };
+}
+__device__ inline void put_kept(const accept_args &a, int o, int32_t row, int32_t chosen)
+{
+    a.y[2 * o] = row;
+    a.y[2 * o + 1] = chosen;
+    if (!a.host) return;
+    a.host[2 * o] = row;
+    a.host[2 * o + 1] = chosen;
+}
+/* The wanted row of the sequence's first one if all its rows are wanted, in order, or -1. */
+__device__ inline int first_wanted(const step &s, const step_seq &q)
+{
+    const int lane = threadIdx.x, n_out = s.head.n_out;
+    bool is[2], all = q.n_rows > 0 && !s.head.wide;
+    for (int i = 0; i < 2; i++) is[i] = lane + i * WARP < n_out && s.out[lane + i * WARP].row == q.first_row;
+    const int first = lowest(__ballot_sync(0xffffffffu, is[0]), __ballot_sync(0xffffffffu, is[1]));
+    for (int j = lane; j < q.n_rows && all; j += WARP)
+        all = first >= 0 && first + j < n_out && s.out[first + j].row == q.first_row + j;
+    return __all_sync(0xffffffffu, all) ? first : -1;
+}
+__global__ void __launch_bounds__(WARP) accept_kernel(accept_args a)
+{
+    launch_dependents();
+    const int s = blockIdx.x, lane = threadIdx.x;
+    if (s >= a.step->head.n_seqs) return wait_predecessor();
+    const step_seq &q = a.step->seq[s];
+    const int first = first_wanted(*a.step, q);
+    wait_predecessor();
+    if (first < 0) {
+        for (int o = lane; o < a.step->head.n_out; o += WARP)
+            if (a.step->row[a.step->out[o].row].seq == s) put_kept(a, o, -1, -1);
+        if (lane == 0) a.kept[s].n = 0;
+        return;
+    }
+    const guessed low = guessed_at(a, q, first, lane), high = guessed_at(a, q, first, lane + WARP);
+    int n = 0, at = 0;
+    int32_t row[2] = { -1, -1 }, chosen[2] = { -1, -1 }, last = -1;     /* of the lane-th kept row, and 32 further */
+#pragma unroll 1
+    while (at >= 0) {
+        const uint64_t path = a.step->row[q.first_row + at].path;
+        last = __shfl_sync(0xffffffffu, at < WARP ? low.chosen : high.chosen, at % WARP);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            if (lane + i * WARP != n) continue;
+            row[i] = q.first_row + at;
+            chosen[i] = last;
+        }
+        n++;
+        at = lowest(__ballot_sync(0xffffffffu, lane > at && low.before == path && low.token == last),
+                    __ballot_sync(0xffffffffu, lane + WARP > at && high.before == path && high.token == last));
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int j = lane + i * WARP;
+        if (j < q.n_rows) put_kept(a, first + j, row[i], chosen[i]);
+        a.kept[s].row[j] = row[i];
+    }
+    if (lane == 0) {
+        a.kept[s].n = n;
+        a.kept[s].chosen = last;
+    }
+}
+void launch_accept(launch *l, const accept_args *a, int seqs)
+{
+    fill_launch(l, accept_kernel, dim3(seqs), WARP, 0, *a);
+}
+
+enum { GATHER_THREADS = 256 };
+__global__ void __launch_bounds__(GATHER_THREADS) gather_kernel(gather_args a)
+{
+    const int i = blockIdx.x;
+    const bool there = i < a.kept->n;
+    const uint32_t *from = (const uint32_t *)(a.from + (there ? a.kept->row[i] * a.row_bytes : 0));
+    uint32_t *to = (uint32_t *)(a.to + i * a.stride);
+    for (uint64_t k = threadIdx.x; k < a.row_bytes / 4; k += GATHER_THREADS) to[k] = there ? from[k] : 0;
+}
+void launch_gather(launch *l, const gather_args *a, int rows)
+{
+    fill_launch(l, gather_kernel, dim3(rows), GATHER_THREADS, 0, *a);
+    l->overlap = false;
 }
