@@ -304,6 +304,12 @@ static void make_room(struct scheduler *s, const struct starved *starved)
     youngest->waits_until = s->n_left + 1;
 }
 
+/* Whether the token that the device chooses is the one that comes next, whatever it is. */
+static bool device_chooses(const struct scheduler *s, const struct request *r)
+{
+    return request_given(r) < 0 && request_is_plain(r) && !r->asked->logprobs && !s->hook;
+}
+
 /* Chooses the next token of r by wanted row `out`, and lets r have it. */
 static luce_status choose_token(struct scheduler *s, struct request *r, int out, luce_error *err)
 {
@@ -312,9 +318,7 @@ static luce_status choose_token(struct scheduler *s, struct request *r, int out,
     int32_t top[MOST_TOP_LOGPROBS];
     float logprob[MOST_TOP_LOGPROBS];
     luce_status st;
-    if (given < 0 && request_is_plain(r) && !r->asked->logprobs && !s->hook) {
-        if ((st = runner_choice(s->runner, out, &t.id, err))) return st;
-    }
+    if (device_chooses(s, r) && (st = runner_choice(s->runner, out, &t.id, err))) return st;
     if (t.id < 0 || r->asked->logprobs) {
         int vocab = runner_model(s->runner)->c.vocab;
         if ((st = runner_logits(s->runner, out, s->logits, err))) return st;
@@ -462,6 +466,27 @@ static void show_features(struct scheduler *s, struct packed *p, int i, const st
     if (st) request_fail(r, st, &err);
 }
 
+/* Behind the step that is queued: guesses at the texts that have trees in it, wherever the device says itself what is
+ * kept of them. So the host waits once for both; whatever comes true otherwise is guessed at again. */
+static luce_status foresee(struct scheduler *s, const struct packed *p, luce_error *err)
+{
+    struct foresight of[STEP_SEQS];
+    struct draft *now[STEP_SEQS];
+    int n = 0, texts = 0;
+    if (!speculator_foresees(s->speculator)) return LUCE_OK;
+    for (int i = 0; i < p->n; i++) {
+        const struct request *r = p->request[i];
+        struct draft *d = p->draft[i];
+        if (!d) continue;
+        texts++;
+        if (r->asked->draft < 0 || !device_chooses(s, r)) continue;
+        of[n] = (struct foresight){ .slot = d->slot, .n_ids = r->n_ids, .seq = i, .first_out = p->out[i],
+                                    .rows = tree_deepest(&d->tree) + 1, .depth = r->most_ids - r->n_ids - 2 };
+        now[n++] = d;
+    }
+    return speculator_foresee(s->speculator, of, now, n, texts, err);
+}
+
 static void fail_all(struct scheduler *s, luce_status st, const luce_error *err)
 {
     for (int i = 0; i < s->n_active; i++) request_fail(s->active[i], st, err);
@@ -502,8 +527,12 @@ luce_status scheduler_step(struct scheduler *s, luce_error *err)
     double start = s->clock();
     if (s->hook) s->hook->step(s->hook->context, class, runner_step(s->runner)->head.n_rows);
     say_draws(s, &p);
-    luce_status st = p.n ? runner_run(s->runner, &local) : LUCE_OK;
+    luce_status st = p.n ? runner_queue(s->runner, &local) : LUCE_OK;
+    if (!st) st = foresee(s, &p, &local);
+    if (!st) st = runner_wait(s->runner, &local);
     double took = s->clock() - start;
+    double guesses = speculator_part(s->speculator, runner_step(s->runner)->head.n_rows, took);
+    took -= guesses;
     if (p.n) note_time(s, class, took);
     s->steps++;
     if (st) {
@@ -528,7 +557,7 @@ luce_status scheduler_step(struct scheduler *s, luce_error *err)
         if (st) request_fail(r, st, &local);
     }
     if (s->speculator && p.n && all_trees)
-        speculator_time(s->speculator, runner_step(s->runner)->head.n_rows, s->clock() - start);
+        speculator_time(s->speculator, runner_step(s->runner)->head.n_rows, s->clock() - start - guesses);
     remove_done(s);
     return LUCE_OK;
 }

@@ -316,6 +316,10 @@ void model_record(struct tape *t, const struct model *m, const struct record_par
     tape_keep(t, out->argmax, "argmax");
     out->choice = op_sample(t, out->logits, out->argmax, m->allowed);
     tape_keep(t, out->choice, "choice");
+    if (p->ahead && t->target.ahead) {
+        out->kept = op_accept(t, out->choice);
+        tape_keep(t, out->kept, "kept");
+    }
     if (p->n_likely) record_ids(t, p->n_likely, 0, out);
 }
 

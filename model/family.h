@@ -143,6 +143,7 @@ struct record {                 /* what model_record gives; of a drafter that re
     struct val logits;          /* [out, vocab], kept */
     struct val argmax;          /* [out, 1] i32, kept */
     struct val choice;          /* [out, 1] i32, kept: the token that the step's draw gives (SAMPLE) */
+    struct val kept;            /* [out, 2] i32, kept: what ACCEPT says of it (record_params.ahead) */
     struct val ids, likely;     /* [out, n_likely] tokens and logarithms of their probabilities (LIKELY), kept */
     struct val taps[MODEL_MAX_TAPS];       /* residual stream after the asked layers, [rows, embd], kept */
     struct val hidden;          /* [out, embd] after the final norm, kept (embeddings) */
@@ -151,6 +152,7 @@ struct record {                 /* what model_record gives; of a drafter that re
 struct record_params {
     int n_taps, tap_layer[MODEL_MAX_TAPS];
     int  n_likely;              /* likeliest tokens that are wanted of each row; 0: none */
+    bool ahead;                 /* steps of others will be queued behind these, where the device takes such */
     bool all_layers;            /* name and keep every layer's output "layer.N" (tests, traces) */
 };
 /* Records the whole forward pass on a begun tape. */

@@ -225,7 +225,7 @@ static luce_status run_edits(struct runner *r, struct program *program, luce_err
     return LUCE_OK;
 }
 
-static luce_status queue(struct runner *r, trace_fn fn, void *context, luce_error *err)
+static luce_status queue(struct runner *r, bool open, trace_fn fn, void *context, luce_error *err)
 {
     struct step *s = r->step;
     struct bucketed *b;
@@ -239,12 +239,14 @@ static luce_status queue(struct runner *r, trace_fn fn, void *context, luce_erro
         seq_emit(r->seq[i], s, i);
         s->seq[i].first_row = rows.first_row;
         s->seq[i].n_rows = rows.n_rows;
+        s->seq[i].after = rows.after;
     }
     if ((st = r->device->fns->run(r->device, b->program, s, fn, context, err))) return st;
     r->last = b->program;
     for (int i = 0; i < s->head.n_seqs; i++) {
         seq_emitted(r->seq[i]);
         const struct step_row *rows = &s->row[s->seq[i].first_row];
+        if (open) continue;
         if (s->head.wide) seq_advance(r->seq[i], rows, s->seq[i].n_rows);
         else seq_note(r->seq[i], rows, s->seq[i].n_rows);
         if ((st = seq_checkpoint(r->seq[i], err))) return st;
@@ -254,13 +256,24 @@ static luce_status queue(struct runner *r, trace_fn fn, void *context, luce_erro
 
 luce_status runner_queue(struct runner *r, luce_error *err)
 {
-    return queue(r, NULL, NULL, err);
+    return queue(r, false, NULL, NULL, err);
+}
+
+luce_status runner_queue_open(struct runner *r, luce_error *err)
+{
+    assert(r->step->head.wide);
+    return queue(r, true, NULL, NULL, err);
+}
+
+luce_status runner_wait(struct runner *r, luce_error *err)
+{
+    return r->device->fns->wait(r->device, err);
 }
 
 luce_status runner_trace(struct runner *r, trace_fn fn, void *context, luce_error *err)
 {
-    luce_status st = queue(r, fn, context, err);
-    return st ? st : r->device->fns->wait(r->device, err);
+    luce_status st = queue(r, false, fn, context, err);
+    return st ? st : runner_wait(r, err);
 }
 
 luce_status runner_settle(struct runner *r, struct seq *s, luce_error *err)
@@ -279,6 +292,13 @@ luce_status runner_settle(struct runner *r, struct seq *s, luce_error *err)
 luce_status runner_run(struct runner *r, luce_error *err)
 {
     return runner_trace(r, NULL, NULL, err);
+}
+
+void runner_after(struct runner *r, int seq)
+{
+    assert(r->step->head.n_seqs > 0 && r->device->ahead);
+    r->step->seq[r->step->head.n_seqs - 1].after = 1 + seq;
+    r->step->head.after = 1;
 }
 
 void runner_draw(struct runner *r, int out_row, const struct step_draw *draw)

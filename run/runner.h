@@ -63,6 +63,9 @@ void runner_begin(struct runner *r, enum step_class class);
  * (if not NULL). LUCE_E_ARG when the step is full, LUCE_E_DEVMEM without free pages. */
 luce_status runner_add(struct runner *r, struct seq *s, const int32_t *tokens, const int *parent, int n,
                        enum want want, int *first_out, luce_error *err);
+/* The sequence that was added last stands behind what the device keeps of sequence `seq` of a step of another runner:
+ * its rows are further on by as many as that are, and its first token is the one that follows (device.ahead). */
+void runner_after(struct runner *r, int seq);
 /* How the token after wanted row i is drawn; greedily, unless it is said. */
 void runner_draw(struct runner *r, int out_row, const struct step_draw *draw);
 /* Rows of an input of the tape, once all rows of the step are added. */
@@ -74,6 +77,11 @@ luce_status runner_give_held(struct runner *r, struct val v, int row, int n_rows
 luce_status runner_run(struct runner *r, luce_error *err);
 /* The same, without waiting for it: reading results does, and until then other steps may be queued. */
 luce_status runner_queue(struct runner *r, luce_error *err);
+/* The same for wide rows of which nobody knows yet how many will be part of their sequences: seq_advance says it, or
+ * never does. */
+luce_status runner_queue_open(struct runner *r, luce_error *err);
+/* Returns when all that was queued has run. */
+luce_status runner_wait(struct runner *r, luce_error *err);
 /* The sequence ends, and no step carries out its last commit: does so as far as that fills a page, which can then be
  * claimed by others. */
 luce_status runner_settle(struct runner *r, struct seq *s, luce_error *err);

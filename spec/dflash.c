@@ -11,6 +11,13 @@
 #include "spec/follow.h"
 #include "spec/guesses.h"
 
+/* Of a slot: what was guessed behind a step of the target, before it was known what that keeps. */
+struct ahead {
+    struct foresight of;            /* block 0: nothing */
+    int first;                      /* wanted row of depth 1 */
+    int n_ids;                      /* of the text if it has come true, until then 0 */
+};
+
 struct drafter_state {
     struct runner *runner;
     struct sayable say;
@@ -19,6 +26,7 @@ struct drafter_state {
     float *code;                    /* [NARROW_ROWS][rank] e of each wanted row, then one row of P and of S */
     struct candidates guess[NARROW_ROWS];   /* of each wanted row */
     int first;                      /* wanted row of depth 1 of the text whose tree is being built */
+    struct ahead ahead[STEP_SEQS];
 };
 
 static void close_dflash(struct drafter_state *s)
@@ -63,6 +71,7 @@ static luce_status prepare(const struct drafter_env *env, bool second, struct re
     luce_status st = open_checked(&m, env, second, err);
     if (st) return st;
     const struct dflash *d = dflash_of(m);
+    record->ahead = true;
     record->n_taps = d->n_taps;
     memcpy(record->tap_layer, d->tap, sizeof record->tap_layer);
     model_close(m);
@@ -164,11 +173,6 @@ static int block_of(const struct drafter_state *s)
     return s->d->block;
 }
 
-static luce_status observe(struct drafter_state *s, const struct observed *o, luce_error *err)
-{
-    return follow_observe(&s->texts, o, err);
-}
-
 /* ---- guesses ------------------------------------------------------------------------------------- */
 /* log of their share in the sum of the candidates. */
 static void normalise(struct candidates *c)
@@ -211,6 +215,29 @@ static void children(void *context, int depth, int32_t after, struct candidates 
     else *out = s->guess[row];
 }
 
+/* The tree of a text whose wanted rows begin at `first`. */
+static void grow(struct drafter_state *s, struct draft *d, int first)
+{
+    struct ddtree_source source = { .context = s, .children = children };
+    s->first = first;
+    ddtree_build(&d->tree, d->most, d->depth < d->block ? d->depth : d->block - 1, d->margin, &source);
+}
+
+/* A block after `token`, which stands at position `at` of its text. */
+static luce_status add_block(struct drafter_state *s, int slot, int32_t token, int at, int block, int *out,
+                             luce_error *err)
+{
+    struct seq *seq = s->texts.slot[slot].seq;
+    int32_t tokens[NARROW_ROWS];
+    int origin = seq_origin(seq);           /* of the features; a gap may lie before the block */
+    tokens[0] = token;
+    for (int i = 1; i < block; i++) tokens[i] = s->d->mask;
+    seq_set_origin(seq, at - seq_length(seq));
+    luce_status st = runner_add(s->runner, seq, tokens, NULL, block, WANT_REST, out, err);
+    seq_set_origin(seq, origin);
+    return st;
+}
+
 /* What the last step gave, all of it with one wait. */
 static luce_status read_blocks(struct drafter_state *s, luce_error *err)
 {
@@ -224,41 +251,119 @@ static luce_status read_blocks(struct drafter_state *s, luce_error *err)
 static luce_status run_blocks(struct drafter_state *s, struct draft *const *drafts, int from, int n, int *to,
                               luce_error *err)
 {
-    int32_t tokens[NARROW_ROWS];
     int out[STEP_SEQS], rows = 0;
     luce_status st = LUCE_OK;
     runner_begin(s->runner, STEP_NARROW);
-    for (int i = 0; i < NARROW_ROWS; i++) tokens[i] = s->d->mask;
     for (*to = from; *to < n && !st; ++*to) {
         struct draft *d = drafts[*to];
-        struct seq *seq = s->texts.slot[d->slot].seq;
         if (rows + d->block > NARROW_ROWS) break;
-        tokens[0] = d->ids[d->n_ids - 1];
-        int origin = seq_origin(seq);           /* of the features; a gap may lie before the block */
-        seq_set_origin(seq, d->n_ids - 1 - seq_length(seq));
-        st = runner_add(s->runner, seq, tokens, NULL, d->block, WANT_REST, &out[*to - from], err);
-        seq_set_origin(seq, origin);
+        st = add_block(s, d->slot, d->ids[d->n_ids - 1], d->n_ids - 1, d->block, &out[*to - from], err);
         rows += d->block;
     }
     if (!st) st = runner_queue(s->runner, err);
     if (!st) st = read_blocks(s, err);
-    struct ddtree_source source = { .context = s, .children = children };
-    for (int i = from; i < *to && !st; i++) {
-        struct draft *d = drafts[i];
-        s->first = out[i - from];
-        ddtree_build(&d->tree, d->most, d->depth < d->block ? d->depth : d->block - 1, d->margin, &source);
-    }
+    for (int i = from; i < *to && !st; i++) grow(s, drafts[i], out[i - from]);
     return st;
 }
 
+static void forget_ahead(struct drafter_state *s)
+{
+    memset(s->ahead, 0, sizeof s->ahead);
+}
+
+/* The blocks that were foreseen come first. */
 static luce_status propose(struct drafter_state *s, struct draft *const *drafts, int n, luce_error *err)
 {
     luce_status st = LUCE_OK;
+    for (; n > 0 && drafts[0]->foreseen; n--, drafts++) grow(s, drafts[0], s->ahead[drafts[0]->slot].first);
+    forget_ahead(s);
     for (int i = 0; i < n && !st; i++)
         st = follow(&s->texts, drafts[i]->slot, drafts[i]->ids, drafts[i]->n_ids - 1, err);
     if (!st) st = feed_all(s, drafts, n, err);
     for (int from = 0, to = 0; from < n && !st; from = to) st = run_blocks(s, drafts, from, n, &to, err);
     return st;
+}
+
+/* ---- guesses behind a step that is queued --------------------------------------------------------- */
+/* Texts all of whose features are in the drafter's cache, up to the step; as many as one step of blocks takes. */
+static int choose_ahead(struct drafter_state *s, const struct foresight *texts, int n, int *slots)
+{
+    int k = 0, rows = 0;
+    for (int i = 0; i < n; i++) {
+        const struct follower *f = &s->texts.slot[texts[i].slot];
+        if (!f->seq || f->n_waiting || f->end != texts[i].n_ids - 1 || rows + texts[i].block > NARROW_ROWS) continue;
+        rows += texts[i].block;
+        slots[k++] = texts[i].slot;
+        s->ahead[texts[i].slot] = (struct ahead){ .of = texts[i] };
+    }
+    return k;
+}
+
+/* The features of what the target keeps, and zeros for what it does not: those stand where nothing sees them. */
+static luce_status feed_ahead(struct drafter_state *s, const int *slots, int n, luce_error *err)
+{
+    static const int32_t no_tokens[NARROW_ROWS];
+    luce_status st = LUCE_OK;
+    runner_begin(s->runner, STEP_WIDE);
+    for (int i = 0; i < n && !st; i++) {
+        const struct foresight *x = &s->ahead[slots[i]].of;
+        st = follow_ahead(&s->texts, x, err);
+        if (!st)
+            st = runner_add(s->runner, s->texts.slot[slots[i]].seq, no_tokens, NULL, x->rows, WANT_NONE, NULL, err);
+    }
+    for (int i = 0, row = 0; i < n && !st; i++) {
+        const struct foresight *x = &s->ahead[slots[i]].of;
+        st = runner_give_held(s->runner, runner_record(s->runner)->given, row, x->rows, s->texts.slot[slots[i]].waiting,
+                              err);
+        row += x->rows;
+    }
+    return st ? st : runner_queue_open(s->runner, err);
+}
+
+/* Blocks that begin after the last row that is kept, with the token that was chosen there. */
+static luce_status run_ahead(struct drafter_state *s, const int *slots, int n, luce_error *err)
+{
+    luce_status st = LUCE_OK;
+    runner_begin(s->runner, STEP_NARROW);
+    for (int i = 0; i < n && !st; i++) {
+        struct ahead *a = &s->ahead[slots[i]];
+        st = add_block(s, slots[i], s->d->mask, a->of.n_ids - 1, a->of.block, &a->first, err);
+        if (!st) runner_after(s->runner, a->of.seq);
+    }
+    if (!st) st = runner_queue(s->runner, err);
+    return st ? st : read_blocks(s, err);
+}
+
+static luce_status foresee(struct drafter_state *s, const struct foresight *texts, int n, luce_error *err)
+{
+    int slots[STEP_SEQS];
+    forget_ahead(s);
+    n = choose_ahead(s, texts, n, slots);
+    luce_status st = n ? feed_ahead(s, slots, n, err) : LUCE_OK;
+    if (n && !st) st = run_ahead(s, slots, n, err);
+    if (st) forget_ahead(s);
+    return st == LUCE_E_DEVMEM ? LUCE_OK : st;          /* later there may be room */
+}
+
+static int foreseen(const struct drafter_state *s, int slot, int n_ids)
+{
+    const struct ahead *a = &s->ahead[slot];
+    return a->n_ids == n_ids ? a->of.block : 0;
+}
+
+static luce_status observe(struct drafter_state *s, const struct observed *o, luce_error *err)
+{
+    struct ahead *a = &s->ahead[o->slot];
+    bool agrees = false;
+    luce_status st = a->of.block && !a->n_ids ? follow_agrees(&s->texts, &a->of, o, &agrees, err) : LUCE_OK;
+    if (st) return st;
+    if (agrees) {
+        follow_keep(&s->texts, o);
+        a->n_ids = o->at + o->n + 1;
+        return LUCE_OK;
+    }
+    *a = (struct ahead){ .first = 0 };
+    return follow_observe(&s->texts, o, err);
 }
 
 static bool claims(const char *path, bool second)
@@ -304,12 +409,14 @@ static luce_status open_second(struct drafter_state **out, const struct drafter_
 const struct drafter drafter_dflash = {
     .name = "dflash", .doc = "a block at once from the model's hidden states, by a network made for it (--draft FILE)",
     .takes_file = true, .trees = true, .costs = GUESS_BY_PASS, .most = 22, .prepare = prepare_first,
-    .claims = claims_first, .open = open_first, .block_of = block_of, .observe = observe, .propose = propose,
+    .claims = claims_first, .open = open_first, .block_of = block_of, .observe = observe, .foresee = foresee,
+    .foreseen = foreseen, .propose = propose,
     .close = close_dflash,
 };
 const struct drafter drafter_dflash2 = {
     .name = "dflash2", .doc = "as dflash, with convolutions and a selector of paths (--draft FILE)",
     .takes_file = true, .trees = true, .costs = GUESS_BY_PASS, .most = 22, .prepare = prepare_second,
-    .claims = claims_second, .open = open_second, .block_of = block_of, .observe = observe, .propose = propose,
+    .claims = claims_second, .open = open_second, .block_of = block_of, .observe = observe, .foresee = foresee,
+    .foreseen = foreseen, .propose = propose,
     .close = close_dflash,
 };

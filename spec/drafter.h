@@ -37,6 +37,7 @@ struct draft {
     int most, depth;                /* nodes beside the root, and how deep they may be */
     double margin;                  /* of drafters of trees: see ddtree_build */
     int block;                      /* rows of a block, the last token included, for drafters that fill blocks */
+    int foreseen;                   /* rows of the block that was guessed before the last token was known; 0: none */
     const struct script *script;    /* NULL unless there is one */
     struct tree tree;               /* holds the root; the drafter adds to it */
     bool declined;                  /* a guess would not pay, so there is none */
@@ -51,6 +52,16 @@ struct observed {
     int at;                         /* position of the first of them */
     int first_row, n;               /* rows of the step ... */
     const uint8_t *path;            /* ... first_row + path[i]; NULL: one after the other */
+};
+
+/* A text of a step that is queued, and that will be guessed at whatever is kept of its rows. */
+struct foresight {
+    int slot;
+    int n_ids;                      /* of the text; the last one is the root of its tree in the step */
+    int seq, first_out;             /* of the step: its sequence, and the wanted row of the root */
+    int rows;                       /* that may be kept, at most */
+    int depth;                      /* that a guess may have when the root alone is kept */
+    int block;                      /* as in struct draft */
 };
 
 /* What a guess costs: nothing to speak of; time that grows with its depth; one pass, however deep. */
@@ -75,7 +86,13 @@ struct drafter {
     /* After each step of the target, for each text that may be guessed at: takes what it needs of the target's
      * taps, which the next step overwrites. NULL: it reads none. */
     luce_status (*observe)(struct drafter_state *s, const struct observed *o, luce_error *err);
-    /* Adds up to `most` nodes to each tree; adding none is a fine answer. */
+    /* Behind a step of the target that is queued: takes what the device will keep of it, and guesses on from there.
+     * Texts that it cannot do that for are guessed at later, as always. Returns when the step and the guesses are done.
+     * NULL: it does not know how. */
+    luce_status (*foresee)(struct drafter_state *s, const struct foresight *texts, int n, luce_error *err);
+    /* Rows of the block that was foreseen for a text of so many tokens, if that has come true; else 0. */
+    int (*foreseen)(const struct drafter_state *s, int slot, int n_ids);
+    /* Adds up to `most` nodes to each tree; adding none is a fine answer. What was foreseen comes first. */
     luce_status (*propose)(struct drafter_state *s, struct draft *const *drafts, int n, luce_error *err);
     void (*close)(struct drafter_state *s);     /* NULL is fine */
 };

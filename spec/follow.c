@@ -145,3 +145,38 @@ luce_status follow_observe(struct followers *fs, const struct observed *o, luce_
     }
     return st;
 }
+
+luce_status follow_ahead(struct followers *fs, const struct foresight *x, luce_error *err)
+{
+    const struct record *r = runner_record(fs->target);
+    const struct follower *f = &fs->slot[x->slot];
+    struct rows_read rows[MODEL_MAX_TAPS];
+    size_t embd = (size_t)fs->embd, feature = followers_feature(fs);
+    float *to = f->waiting + (size_t)f->n_waiting * feature;
+    for (int tap = 0; tap < fs->n_taps; tap++)
+        rows[tap] = (struct rows_read){ .v = r->taps[tap], .n_rows = x->rows, .to = to + (size_t)tap * embd,
+                                        .stride = feature * sizeof(float), .held = true, .kept = 1 + x->seq };
+    return runner_read_all(fs->target, rows, fs->n_taps, err);
+}
+
+luce_status follow_agrees(struct followers *fs, const struct foresight *x, const struct observed *o, bool *agrees,
+                          luce_error *err)
+{
+    int32_t kept[NARROW_ROWS][2];
+    int n = o->n < x->rows ? o->n + 1 : x->rows;        /* the one behind shows that the device has stopped there */
+    luce_status st = runner_read(fs->target, runner_record(fs->target)->kept, x->first_out, n, kept, err);
+    *agrees = !st && o->n <= x->rows && o->at == x->n_ids - 1 && (o->n == n || kept[o->n][0] < 0);
+    for (int i = 0; *agrees && i < o->n; i++)
+        *agrees = kept[i][0] == o->first_row + o->path[i] && kept[i][1] == o->ids[o->at + i + 1];
+    return st;
+}
+
+void follow_keep(struct followers *fs, const struct observed *o)
+{
+    struct follower *f = &fs->slot[o->slot];
+    struct step_row rows[NARROW_ROWS];
+    for (int i = 0; i < o->n; i++) rows[i].token = o->ids[o->at + i];
+    seq_advance(f->seq, rows, o->n);
+    memcpy(f->ids + f->end, o->ids + o->at, (size_t)o->n * sizeof *f->ids);
+    f->end += o->n;
+}

@@ -45,6 +45,14 @@ void followers_close(struct followers *fs);
 size_t followers_feature(const struct followers *fs);
 /* The follower of the slot holds features of this text and none at or behind position `at`; it may hold fewer. */
 luce_status follow(struct followers *fs, int slot, const int32_t *ids, int at, luce_error *err);
+/* What the device will keep of a text's rows in the target's step that is queued goes behind what waits, x->rows of
+ * features with zeros at the end, and does not count until follow_keep. `held` only. */
+luce_status follow_ahead(struct followers *fs, const struct foresight *x, luce_error *err);
+/* Whether the device has kept just these rows, and chosen what the text has after each. */
+luce_status follow_agrees(struct followers *fs, const struct foresight *x, const struct observed *o, bool *agrees,
+                          luce_error *err);
+/* Then: they are in the drafter's sequence already. */
+void follow_keep(struct followers *fs, const struct observed *o);
 /* What a step of the target has added to a text. */
 luce_status follow_observe(struct followers *fs, const struct observed *o, luce_error *err);
 

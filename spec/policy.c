@@ -66,14 +66,14 @@ static int depth_of(struct policy *p, struct record_of_guesses *r, int deep, int
 static void limit(struct policy *p, struct draft *d, int n, int texts, int share)
 {
     d->seconds = d->price = 0;
-    d->block = p->block;
+    d->block = d->foreseen ? d->foreseen : p->block;
     d->declined = false;
-    if (d->depth > p->block - 1) d->depth = p->block - 1;
+    if (d->depth > d->block - 1) d->depth = d->block - 1;
     d->most = d->fixed ? d->fixed : p->most;
     if (d->fixed && d->most > share) d->most = share;
     if (p->chain && d->most > d->depth) d->most = d->depth;
     if (d->depth <= 0) d->most = 0;
-    if (d->most <= 0 || d->fixed || !p->costs) return;
+    if (d->most <= 0 || d->fixed || !p->costs || d->foreseen) return;       /* it is paid for */
     int deep = d->depth < d->most ? d->depth : d->most;
     bool try = false;
     int depth = depth_of(p, &p->slot[d->slot], deep, n, texts, &try);
@@ -88,10 +88,32 @@ void policy_limit(struct policy *p, struct draft *const *drafts, int n, int base
     for (int i = 0; i < n; i++) limit(p, drafts[i], n, n + base_rows, room / n);
 }
 
+/* What the step may lose is not there for the guess any more. */
+int policy_foresee(struct policy *p, const struct draft *now, int depth, int n, int texts)
+{
+    struct record_of_guesses *r = &p->slot[now->slot];
+    int most = now->fixed ? now->fixed : p->most, room = (NARROW_ROWS - texts) / n;
+    double credit = r->credit;
+    if (depth > p->block - 1) depth = p->block - 1;
+    if (depth > most) depth = most;
+    if (depth <= 0 || room <= 0) return 0;
+    if (now->fixed) return p->block;
+    if (now->price > 1) r->credit -= now->price - 1;
+    depth = record_pays(r) ? width_depth(&p->cost, r, n, depth, time_of(p, n)) : 0;
+    depth = affordable(p, r, depth, n, texts);
+    r->credit = credit;
+    return depth > 0 ? depth + 1 : 0;
+}
+
+double policy_block_time(const struct policy *p, int block)
+{
+    return p->unit.pass + p->unit.depth * (block - 1);
+}
+
 /* Seconds of the guess at one text, as it should be. */
 static double expected_time(const struct policy *p, const struct draft *d, int deepest, int k)
 {
-    if (p->costs == GUESS_BY_PASS) return p->unit.pass + p->unit.depth * (d->block - 1);
+    if (p->costs == GUESS_BY_PASS) return policy_block_time(p, d->block);
     return p->unit.depth * deepest / k;
 }
 

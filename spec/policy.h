@@ -25,6 +25,11 @@ void policy_begin(struct policy *p, int slot);
 void policy_limit(struct policy *p, struct draft *const *drafts, int n, int base_rows, int room);
 /* The guess at k of these texts took so long. */
 void policy_guessed(struct policy *p, struct draft *const *drafts, int k, double took);
+/* While a step with the guess `now` is under way: rows of the block to guess behind it, 0 for none yet. depth: what
+ * the text has room for; n texts are asked about. */
+int policy_foresee(struct policy *p, const struct draft *now, int depth, int n, int texts);
+/* Seconds that the guess of a block takes, as it should be. */
+double policy_block_time(const struct policy *p, int block);
 /* After it: prunes the trees to what is worth checking, and says what each text pays. */
 void policy_prune(struct policy *p, struct draft *const *drafts, int n, int base_rows, int room);
 /* n rows of the tree, the root included, have become text. */

@@ -11,6 +11,9 @@ struct speculator {
     const struct drafter *drafter;
     struct drafter_state *state;
     double margin;
+    bool ahead;                     /* the device takes steps that depend on others */
+    double foreseen;                /* seconds that the guesses behind the step under way should take */
+    double ratio;                   /* what those of the step before have taken, over what they should have */
     struct policy policy;
 };
 
@@ -109,6 +112,7 @@ luce_status speculator_open(struct speculator **out, const struct speculate_para
     s->drafter = d;
     s->state = state;
     s->margin = p->margin;
+    s->ahead = runner_device(target)->ahead;
     s->policy.costs = d->costs;
     s->policy.most = p->most ? p->most : d->most;
     s->policy.block = p->block ? p->block : d->block ? d->block : d->block_of(state);
@@ -127,16 +131,26 @@ void speculator_begin(struct speculator *s, int slot)
     if (s) policy_begin(&s->policy, slot);
 }
 
+/* Those that were foreseen come first. */
 static luce_status guess(struct speculator *s, struct draft *const *drafts, int n, luce_error *err)
 {
     struct draft *wanted[STEP_SEQS];
-    int k = 0;
+    int k = 0, first = 0;
+    double took = 0;
     for (int i = 0; i < n; i++)
-        if (drafts[i]->most > 0) wanted[k++] = drafts[i];
+        if (drafts[i]->most > 0 && drafts[i]->foreseen) {
+            took += s->ratio * policy_block_time(&s->policy, drafts[i]->block);
+            wanted[k++] = drafts[i];
+        }
+    first = k;
+    for (int i = 0; i < n; i++)
+        if (drafts[i]->most > 0 && !drafts[i]->foreseen) wanted[k++] = drafts[i];
     if (k == 0) return LUCE_OK;
     double start = clock_seconds();
     luce_status st = s->drafter->propose(s->state, wanted, k, err);
-    policy_guessed(&s->policy, wanted, k, clock_seconds() - start);
+    double now = clock_seconds() - start;
+    if (first) policy_guessed(&s->policy, wanted, first, k > first ? took : took + now);
+    if (k > first) policy_guessed(&s->policy, wanted + first, k - first, now);
     return st;
 }
 
@@ -146,12 +160,43 @@ luce_status speculator_draft(struct speculator *s, struct draft *const *drafts, 
     if (n == 0) return LUCE_OK;
     for (int i = 0; i < n; i++) {
         drafts[i]->margin = s->margin;
+        if (s->drafter->foreseen)
+            drafts[i]->foreseen = s->drafter->foreseen(s->state, drafts[i]->slot, drafts[i]->n_ids);
         tree_init(&drafts[i]->tree, drafts[i]->ids[drafts[i]->n_ids - 1]);
     }
     policy_limit(&s->policy, drafts, n, base_rows, room);
     luce_status st = guess(s, drafts, n, err);
     if (!st) policy_prune(&s->policy, drafts, n, base_rows, room);
     return st;
+}
+
+bool speculator_foresees(const struct speculator *s)
+{
+    return s && s->drafter->foresee && s->ahead;
+}
+
+luce_status speculator_foresee(struct speculator *s, struct foresight *of, struct draft *const *now, int n, int texts,
+                               luce_error *err)
+{
+    int k = 0;
+    for (int i = 0; i < n; i++) {
+        int block = policy_foresee(&s->policy, now[i], of[i].depth, n, texts);
+        if (block == 0) continue;
+        of[k] = of[i];
+        of[k++].block = block;
+        s->foreseen += policy_block_time(&s->policy, block);
+    }
+    return k ? s->drafter->foresee(s->state, of, k, err) : LUCE_OK;
+}
+
+double speculator_part(struct speculator *s, int n, double took)
+{
+    if (!s) return 0;
+    double guess = s->foreseen, step = cost_of(&s->policy.cost, n);
+    s->foreseen = 0;
+    if (!(guess > 0)) return 0;
+    s->ratio = step > 0 ? took / (step + guess) : 1;
+    return s->ratio * guess < took ? s->ratio * guess : took;
 }
 
 bool speculator_reads(const struct speculator *s)

@@ -35,6 +35,14 @@ void speculator_begin(struct speculator *s, int slot);
  * the roots. declined: the policy found that a guess does not pay. */
 luce_status speculator_draft(struct speculator *s, struct draft *const *drafts, int n, int base_rows, int room,
                              luce_error *err);
+/* Whether guesses can be made behind a step that is queued. */
+bool speculator_foresees(const struct speculator *s);
+/* Behind a step of so many texts that is queued: guesses at n of them, whose trees in the step are now[i]->tree, as far
+ * as that is worth it; returns when the step has run. All but `block` of each foresight is set. */
+luce_status speculator_foresee(struct speculator *s, struct foresight *of, struct draft *const *now, int n, int texts,
+                               luce_error *err);
+/* Of the `took` seconds of a step of n rows and of what was guessed behind it, the part of the guesses. */
+double speculator_part(struct speculator *s, int n, double took);
 /* Whether the drafter reads the target's steps (speculator_features). */
 bool speculator_reads(const struct speculator *s);
 /* Rows of the step have become text; before the next step of the target. */
