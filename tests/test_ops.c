@@ -168,6 +168,29 @@ TEST(argmax_takes_the_lowest_of_equals_and_refuses_nan)
     drop_one(&o);
 }
 
+/* Row 4 has the right token behind a row that is none, row 5 another one than was chosen. */
+TEST(accept_follows_what_was_chosen_through_a_tree)
+{
+    enum { N = 6 };
+    static const int parent[N] = { -1, 0, 0, 2, 1, 3 };
+    static const int32_t token[N] = { 5, 7, 8, 1, 9, 4 };
+    static const double want[N][2] = { { 0, 8 }, { 2, 1 }, { 3, 3 }, { -1, -1 }, { -1, -1 }, { -1, -1 } };
+    struct one o = { 0 };
+    tape_begin(&o.t, everything, NULL);
+    struct val x = tape_input(&o.t, "chosen", (struct shape){ DOM_OUT, DT_I32, 1 });
+    o.y = op_accept(&o.t, x);
+    o.s = chain(N, 0);
+    o.s->head.n_out = N;
+    for (int i = 0; i < N; i++) {
+        o.s->out[i].row = i;
+        o.s->row[i].token = token[i];
+        o.s->row[i].path = (i ? o.s->row[parent[i]].path : 0) | UINT64_C(1) << i;
+    }
+    const double *y = run_one(&o, x, (double[]){ 8, 9, 1, 3, 0, 0 }, N);
+    for (int i = 0; i < N; i++) CHECK(y[2 * i] == want[i][0] && y[2 * i + 1] == want[i][1], "entry %d", i);
+    drop_one(&o);
+}
+
 TEST(take_and_add_move_rows)
 {
     struct one o = { 0 };

@@ -60,6 +60,7 @@ static void rope_dims(struct tape *t)
 static void conv_layer(struct tape *t) { op_short_conv(t, 0, bad_x, &bad_w); }
 static void delta_layer(struct tape *t) { op_delta(t, 3, bad_x, bad_x, &bad_w, &bad_w, &(struct delta_attr){ 0 }); }
 static void gated_heads(struct tape *t) { op_gated(t, bad_x, bad_x, NULL, &(struct gated_attr){ .heads = 3, .dim = 3 }, (struct val){ 0 }); }
+static void accept_floats(struct tape *t) { op_accept(t, bad_x); }
 static void gated_gate(struct tape *t)
 {
     op_gated(t, bad_x, bad_x, NULL, &(struct gated_attr){ .heads = 2, .dim = 4, .at = 1, .stride = 4 },
@@ -82,6 +83,7 @@ static const struct { void (*record)(struct tape *t); const char *says[3]; } bad
     { delta_layer, { "delta", "layer 3", "not recurrent" } },
     { gated_heads, { "gated", "8 columns", "3 heads of 3" } },
     { gated_gate, { "gated", "column 8", "there are 8" } },
+    { accept_floats, { "accept", "one i32", "wanted row" } },
     { rope_heads, { "3 heads", "2 kv heads", "multiple" } },
     { rope_dims, { "9 rotary dims", "8", "even" } },
 };
