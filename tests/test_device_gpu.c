@@ -454,3 +454,37 @@ TEST(gpu_guesses_wait_for_the_model_and_for_the_block)
         drafter_rig_close(&g);
     }
 }
+
+/* The host stops before a row that the device keeps, as where a text ends inside a block: the guess behind that row is
+ * forgotten. When it keeps both, the guess is there. */
+TEST(gpu_guesses_are_taken_where_host_and_device_keep_the_same)
+{
+    for (int n = 1; n <= 2; n++) {
+        struct device *d = open_gpu();
+        struct drafter_rig g;
+        struct seq *s;
+        luce_error err = { 0 };
+        int32_t ids[TEXT_MOST];
+        if (!d) SKIP("no GPU");
+        if (!dflash_rig_open(&g, d, fixture("dflash/v1_llama.gguf"), 0, 1)) return;
+        for (int i = 0; i < 40; i++) ids[i] = (int32_t)(test_random() % (VOCAB - 1));
+        CHECK_OK(seq_open(&s, runner_cache(g.target), &err), err);
+        drafter_rig_feed(&g, s, ids, 39, 64, STEP_WIDE);
+        dflash_guess(&g, seq_slot(s), ids, 40, BLOCK - 1);
+        for (int rows = 1; rows <= 2; rows++) {         /* the first step shows what the model says after the root */
+            runner_begin(g.target, STEP_NARROW);
+            CHECK_OK(runner_add(g.target, s, ids + 39, NULL, rows, WANT_ALL, NULL, &err), err);
+            CHECK_OK(runner_queue(g.target, &err), err);
+            struct foresight x = { .slot = seq_slot(s), .n_ids = 40, .rows = 2, .block = BLOCK };
+            if (rows == 2) CHECK_OK(g.drafter->foresee(g.state, &x, 1, &err), err);
+            CHECK_OK(runner_choice(g.target, rows - 1, &ids[39 + rows], &err), err);
+        }
+        static const uint8_t path[] = { 0, 1 };
+        struct observed o = { .slot = seq_slot(s), .ids = ids, .at = 39, .n = n, .path = path };
+        seq_accept(s, path, n);
+        CHECK_OK(g.drafter->observe(g.state, &o, &err), err);
+        CHECK_EQ(g.drafter->foreseen(g.state, seq_slot(s), 40 + n), n == 2 ? BLOCK : 0);
+        seq_close(s);
+        drafter_rig_close(&g);
+    }
+}
