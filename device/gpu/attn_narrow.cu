@@ -418,6 +418,14 @@ __device__ inline void load_queries(const attn_args &a, const item &it, const sh
                        as_bits(__halves2half2(clamped_half(x[j].z), clamped_half(x[j].w))));
 }
 
+/* The end of a block without work. The first of the grid waits, so that this kernel ends after the one before it; of
+ * steps of several rows the others leave their room to the next product, which fetches weights there meanwhile. (Beside
+ * one row's short attention they would be in its way.) */
+__device__ inline void wait_idle(bool leave)
+{
+    if (!leave || (blockIdx.x == 0 && blockIdx.y == 0)) wait_predecessor();
+}
+
 /* Long: one item from rows to result, in the order in which it happens. */
 template <int DP, int TILES, bool PLAIN>
 __global__ void __launch_bounds__(attn_shape<DP, TILES>::THREADS, attn_shape<DP, TILES>::BLOCKS)
@@ -499,7 +507,7 @@ __global__ void __launch_bounds__(attn_shape<DP, TILES>::THREADS, attn_shape<DP,
         shared_fence();                     /* bulk copies of the next item come after */
         __syncthreads();
     }
-    if (!waited) wait_predecessor();
+    if (!waited) wait_idle(TILES > 1);
 }
 
 /* Adds the parts of one (row, head): maximum over all, then splits 0, 4, 8, ...; 1, 5, ...; ... by a group
@@ -511,10 +519,10 @@ template <int DP> __global__ void __launch_bounds__(DP * COMBINE) combine_kernel
     launch_dependents();
     const int row = blockIdx.y, head = blockIdx.x, col = threadIdx.x % DP, g = threadIdx.x / DP;
     const step *s = a.step;
-    if (row >= s->head.n_rows) return wait_predecessor();
+    if (row >= s->head.n_rows) return wait_idle(true);
     const step_seq &q = s->seq[s->row[row].seq];
     const int n = count_splits(a, q) - first_split(a, q);
-    if (n == 1) return wait_predecessor();  /* the split's block has written the result */
+    if (n == 1) return wait_idle(gridDim.y > 1);             /* the split's block has written the result */
     wait_predecessor();
     const uint64_t part = ((uint64_t)row * a.heads + head) * a.max_splits;
     const float2 *stats = (const float2 *)a.stats + part;
