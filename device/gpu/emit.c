@@ -81,7 +81,7 @@ struct form program_form(const struct program *p, struct val v)
     /* As a number: while a program is laid out there is no block yet, and only whether there is a form counts. */
     f.at = (void *)((uintptr_t)p->block->at + p->places[v.id].form_at);
     if (program_wide(p, x->shape.rows)) f.rows = (rows + WIDE_ROWS - 1) / WIDE_ROWS * WIDE_ROWS;
-    else for (f.rows = 8; f.rows < rows && f.rows < NARROW_ROWS; f.rows *= 2);
+    else for (f.rows = 1; f.rows < rows && f.rows < NARROW_ROWS; f.rows *= 2);
     int op = x->producer < 0 ? -1 : p->tape->calls[x->producer].op;
     if (op == OP_GLU || op == OP_GATE) f.scale = gated_scale;
     return f;

@@ -291,6 +291,20 @@ template <int N> void copy_wait()
     emulated_copy_wait(N);
 }
 
+typedef uint8_t *shared_t;
+inline shared_t shared_place(const void *p)
+{
+    return (uint8_t *)(uintptr_t)p;
+}
+inline void copy16_if(bool on, shared_t to, const void *from)
+{
+    if (on) copy16(to, from);
+}
+inline uint32_t look_up(shared_t table, uint32_t index)
+{
+    return *(const uint32_t *)(table + 128 * index);
+}
+
 /* ---- the matrix unit ------------------------------------------------------------------------------------------- */
 void mma_f16(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1);
 void mma_bf16(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1);

@@ -151,6 +151,20 @@ template <int N> __device__ inline void copy_wait() {}
 __device__ inline void wait_predecessor() {}
 __device__ inline void launch_dependents() {}
 
+typedef uint8_t *shared_t;
+__device__ inline shared_t shared_place(const void *p)
+{
+    return (uint8_t *)(uintptr_t)p;
+}
+__device__ inline void copy16_if(bool on, shared_t to, const void *from)
+{
+    if (on) copy16(to, from);
+}
+__device__ inline uint32_t look_up(shared_t table, uint32_t index)
+{
+    return *(const uint32_t *)(table + 128 * index);
+}
+
 /* ---- the matrix instruction, and loads of its operands ---------------------------------------------------------- */
 #include "device/gpu/matrix.cuh"
 

@@ -26,8 +26,10 @@ template <class F, int NT, bool SMALL> static void launch_shape(launch *l, linea
                                 : epilogue == PRODUCT_SILU  ? linear_narrow<F, NT, EPI_GLU_SILU, SMALL>
                                                             : linear_narrow<F, NT, EPI_GLU_GELU, SMALL>;
     allow_shared(kernel, card_shared());
+    /* More than half of what there is: two blocks on one multiprocessor would leave another without work. */
+    const int shared = shape::FIXED + a.fit, alone = card_shared() / 2 + 1024;
     fill_launch(l, kernel, dim3(product_blocks(a.n_strips, a.n_chunks, F::KWARPS, n_units), passes), shape::THREADS,
-                shape::FIXED + a.fit, a);
+                shared > alone ? shared : alone, a);
 }
 /* In passes of fewer columns where shared memory is short. */
 template <class F, int NT> static void launch_width(launch *l, const linear_args &a, int epilogue, int n_units)
@@ -90,7 +92,7 @@ template <class F> __global__ void __launch_bounds__(ROW_WARPS * WARP) unpack_ke
     typename F::regs r;
     if constexpr (F::LUT > 0) {
         F::fill(table);
-        r.lut = (const uint8_t *)(table + lane);
+        r.lut = shared_place(table + lane);
         __syncthreads();
     }
     launch_dependents();

@@ -73,14 +73,14 @@ __device__ inline float act_gelu(float x)
     return x / (1.0f + __expf(-2.0f * u));      /* 0.5 x (1 + tanh u) */
 }
 
-/* First unit of block b of n blocks over `units`. */
+/* First unit of block b of n blocks over `units`. Their product stays below 2^32 up to 10^11 weights. */
 __host__ __device__ inline int unit_begin(int b, int n, int units)
 {
-    return (int)((int64_t)b * units / n);
+    return (int)((uint32_t)b * (uint32_t)units / (uint32_t)n);
 }
 __host__ __device__ inline int unit_block(int u, int n, int units)
 {
-    return (int)((((int64_t)u + 1) * n - 1) / units);
+    return (int)((((uint32_t)u + 1) * (uint32_t)n - 1) / (uint32_t)units);
 }
 
 /* Blocks for a matrix: the multiprocessors, but a strip by no more than SHARES blocks, since one of them sums the
@@ -100,12 +100,12 @@ template <class F, int NT, bool SMALL> struct linear_shape {
     enum {
         WARPS = ROW_WARPS * F::KWARPS,
         THREADS = WARPS * WARP,
-        ROOM = NT <= 2 ? 80 * 1024 : 64 * 1024,
-        STAGES = SMALL ? 1 : ROOM / (WARPS * F::TILE) < 2 ? 2 : ROOM / (WARPS * F::TILE),
+        ROOM = NT == 1 ? 110 * 1024 - F::LUT : NT == 2 ? 80 * 1024 : 64 * 1024,
+        LEAST_STAGES = NT < 8 || F::PANELS ? 3 : 2,
+        STAGES = SMALL ? 1 : ROOM / (WARPS * F::TILE) < LEAST_STAGES ? LEAST_STAGES : ROOM / (WARPS * F::TILE),
         RING = WARPS * STAGES * F::TILE,
-        /* [rw][kw][register][lane] */
-        JOINED = !SMALL && NT > 1 && (NT == 2 || F::KWARPS == 2) ? 2 : 1,   /* column tiles that are summed at a time */
-        REDUCE = F::KWARPS * ROW_WARPS * JOINED * 4 * WARP * 4,
+        JOINED = !SMALL && (NT <= 2 || F::KWARPS == 2) ? 8 : 4,     /* sums of a lane that are joined at a time */
+        REDUCE = F::KWARPS * ROW_WARPS * JOINED * WARP * 4,         /* [rw][kw][sum][lane] */
         FIXED = (F::LUT + RING + REDUCE + 128 + 1023) / 1024 * 1024,
         LEAST = FIXED + F::KWARPS * NT * X_CHUNK,       /* with a chunk of activations for each warp of a row group */
     };
@@ -132,7 +132,7 @@ __device__ inline uint32_t lane_in_chunk(int lane, int x_rows)
 }
 /* A tile's k-steps 2 H and 2 H + 1 with all columns. b: this lane's place in the chunk. */
 template <class F, int NT, int H>
-__device__ inline void multiply(float acc[2][NT * 4], const typename F::regs &regs, const uint8_t *b)
+__device__ inline void multiply(float acc[2][NT * 4], const typename F::regs &regs, shared_t b)
 {
     uint32_t f[2][2][4];
     F::template frag<0, 2 * H>(regs, f[0][0]), F::template frag<0, 2 * H + 1>(regs, f[0][1]);
@@ -165,7 +165,7 @@ __device__ inline void multiply_step(float (&acc)[2][NT * 4], uint32_t (&f)[2][4
 
 /* A tile with its chunk of activations; `lane_at` of lane_in_chunk. */
 template <class F, int NT>
-__device__ inline void multiply_tile(float (&acc)[2][NT * 4], const typename F::regs &regs, const uint8_t *chunk,
+__device__ inline void multiply_tile(float (&acc)[2][NT * 4], const typename F::regs &regs, shared_t chunk,
                                      uint32_t lane_at)
 {
     if constexpr (HAS_WARPGROUP_MMA && NT >= GROUP_FROM) {
@@ -188,26 +188,23 @@ template <class F, int NT, bool SMALL>
 __device__ inline void sum_warps(const float acc[2][NT * 4], float v[2][NT * 4 / F::KWARPS], float *reduce, int rw,
                                  int kw, int lane)
 {
-    enum { JOINED = linear_shape<F, NT, SMALL>::JOINED };
-    reduce += rw * F::KWARPS * JOINED * 4 * WARP;
+    enum { JOINED = linear_shape<F, NT, SMALL>::JOINED, EACH = NT * 4 };
+    reduce += rw * F::KWARPS * JOINED * WARP;
 #pragma unroll
-    for (int i = 0; i < 2; i++)
+    for (int r0 = 0; r0 < 2 * EACH; r0 += JOINED) {
 #pragma unroll
-        for (int j0 = 0; j0 < NT; j0 += JOINED) {
+        for (int x = 0; x < JOINED; x++)
+            reduce[(kw * JOINED + x) * WARP + lane] = acc[(r0 + x) / EACH][(r0 + x) % EACH];
+        group_sync(1 + rw, F::KWARPS * WARP);
 #pragma unroll
-            for (int x = 0; x < JOINED * 4; x++)
-                reduce[(kw * JOINED * 4 + x) * WARP + lane] = acc[i][j0 * 4 + x];
-            group_sync(1 + rw, F::KWARPS * WARP);
+        for (int m = 0; m < JOINED / F::KWARPS; m++) {
+            float sum = 0;
 #pragma unroll
-            for (int m = 0; m < JOINED * 4 / F::KWARPS; m++) {
-                float sum = 0;
-#pragma unroll
-                for (int k = 0; k < F::KWARPS; k++)
-                    sum += reduce[(k * JOINED * 4 + m * F::KWARPS + kw) * WARP + lane];
-                v[i][j0 * 4 / F::KWARPS + m] = sum;
-            }
-            group_sync(1 + rw, F::KWARPS * WARP);
+            for (int k = 0; k < F::KWARPS; k++) sum += reduce[(k * JOINED + m * F::KWARPS + kw) * WARP + lane];
+            v[(r0 + m * F::KWARPS) / EACH][(r0 + m * F::KWARPS) % EACH / F::KWARPS] = sum;
         }
+        group_sync(1 + rw, F::KWARPS * WARP);
+    }
 }
 
 /* Sums over the blocks b0 .. b1 that share a strip. Only block b0 has the whole sum afterwards. */
@@ -336,13 +333,42 @@ __device__ inline void load_chunks(const linear_args &a, uint8_t *to, uint32_t c
 #endif
 }
 
-/* Begins to copy a tile into shared memory; both addresses are those of this lane's first 16 bytes. */
-template <class F> __device__ inline void fetch_tile(uint8_t *to, const uint8_t *from, int lane)
+/* Begins to copy a tile into shared memory where `on`; both addresses are those of this lane's first 16 bytes. */
+template <class F> __device__ inline void fetch_tile(bool on, shared_t to, const uint8_t *from, int lane)
 {
 #pragma unroll
     for (int i = 0; i < F::TILE; i += WARP * 16)
-        if (i + WARP * 16 <= F::TILE || lane * 16 < F::TILE - i) copy16(to + i, from + i);
+        copy16_if(on && (i + WARP * 16 <= F::TILE || lane * 16 < F::TILE - i), to + i, from + i);
 }
+/* A warp's tiles on their way. `fetch(to)` begins to copy the next one there and closes a group of copies, an empty one
+ * past the end, so that counting groups counts tiles. The tile taken last is overwritten only behind the wait of
+ * the next take, so one wait of the warp serves both; a ring of one tile takes another. */
+template <class F, int STAGES> struct tile_ring {
+    shared_t first, full, empty;        /* tiles: of the ring; to take next; free */
+    template <class FETCH> __device__ void start(shared_t at, FETCH fetch)
+    {
+        first = full = at;
+        empty = at + (STAGES - 1) * F::TILE;
+        for (int i = 0; i < (STAGES > 1 ? STAGES - 1 : 1); i++) fetch(at + i * F::TILE);
+    }
+    template <class FETCH> __device__ void take(typename F::regs &to, int lane, FETCH fetch)
+    {
+        copy_wait<(STAGES > 1 ? STAGES - 2 : 0)>();
+        __syncwarp();
+        F::load(to, full, lane);
+        if (STAGES == 1 && F::IN_REGISTERS) __syncwarp();
+        if (STAGES > 1 || F::IN_REGISTERS) fetch(empty);
+        empty = full;
+        full = full == first + (STAGES - 1) * F::TILE ? first : full + F::TILE;
+    }
+    /* After the product with a tile. */
+    template <class FETCH> __device__ void done(FETCH fetch)
+    {
+        if (STAGES > 1 || F::IN_REGISTERS) return;
+        __syncwarp();
+        fetch(empty);
+    }
+};
 
 /* Where pass blockIdx.y begins: rows 8 NT blockIdx.y .. of the step are its rows 0 .. */
 template <int NT> __device__ inline void begin_pass(linear_args &a)
@@ -365,47 +391,33 @@ template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_
     uint8_t *const reduce = shared + F::LUT + shape::RING, *const panels = shared + shape::FIXED;
     uint64_t *bar = (uint64_t *)(reduce + shape::REDUCE);
 
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const int warp = threadIdx.x / WARP, lane = pinned(threadIdx.x % WARP);
     const int rw = warp % ROW_WARPS, kw = warp / ROW_WARPS;
     const int units = a.n_strips * a.n_chunks;
     const int u0 = unit_begin(blockIdx.x, gridDim.x, units), u1 = unit_begin(blockIdx.x + 1, gridDim.x, units);
-    uint8_t *ring = shared + F::LUT + warp * shape::STAGES * F::TILE;
     const int first = u0 + ((kw - u0) % F::KWARPS + F::KWARPS) % F::KWARPS;
-    int mine = first, slot = 0; /* this warp's next unit, and where its tile lies */
-
-    /* Fetches this warp's next tile into ring slot `to`: one group a call, empty past the end, so that
-     * counting groups counts tiles. */
+    int mine = first;           /* this warp's next unit */
     const uint8_t *from = a.tiles + ((uint64_t)first * ROW_WARPS + rw) * F::TILE + lane * 16;
-    uint32_t to_fetch = u1 > first ? (u1 - first + F::KWARPS - 1) / F::KWARPS : 0;
-    auto fetch = [&](int to) {
-        if (to_fetch > 0) {
-            fetch_tile<F>(ring + to * F::TILE + lane * 16, from, lane);
-            from += F::KWARPS * ROW_WARPS * F::TILE;
-            to_fetch--;
-        }
+    int to_fetch = u1 > first ? (u1 - first + F::KWARPS - 1) / F::KWARPS : 0;
+    auto fetch = [&](shared_t to) {
+        fetch_tile<F>(to_fetch > 0, to + lane * 16, from, lane);
         copy_commit();
+        from += F::KWARPS * ROW_WARPS * F::TILE;
+        to_fetch--;
     };
-    auto advance = [&]() { slot = slot + 1 < shape::STAGES ? slot + 1 : 0; };
-    /* The next tile into registers; the one that takes its place is fetched. */
-    auto take = [&](typename F::regs &to) {
-        copy_wait<shape::STAGES - 1>();
-        __syncwarp();
-        F::load(to, ring + slot * F::TILE, lane);
-        __syncwarp();
-        fetch(slot);
-        advance();
-    };
+    tile_ring<F, shape::STAGES> ring;
+    auto take = [&](typename F::regs &to) { ring.take(to, lane, fetch); };
     if (threadIdx.x == 0) {
         bar_init(&bar[0], 1), bar_init(&bar[1], 1);
         bar_fence();
     }
     /* Weights do not depend on the kernel before: start the ring now. */
-    for (int i = 0; i < shape::STAGES; i++) fetch(i);
+    ring.start(shared_place(shared + F::LUT + warp * shape::STAGES * F::TILE), fetch);
     launch_dependents();
     typename F::regs regs, after;       /* the tile at work and the one after it */
     if constexpr (F::LUT > 0) {
         F::fill(lut);
-        regs.lut = after.lut = (const uint8_t *)(lut + lane);
+        regs.lut = after.lut = shared_place(lut + lane);
     }
     const uint32_t chunk = NT > 1 ? NT * X_CHUNK : min(a.x_rows, ROWS) * X_ROW, lane_at = lane_in_chunk(lane, a.x_rows);
     __syncthreads();
@@ -418,7 +430,8 @@ template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_
     const int want = u1 - u0 < a.n_chunks ? u1 - u0 : a.n_chunks;
     const bool resident = want <= fit;
     const int panel_units = resident ? u1 - u0 : half_units;
-    uint8_t *panel = panels;
+    /* Of a warp's tile to its next one's activations, which wrap with the columns. */
+    const uint32_t x_wrap = a.n_chunks * chunk, x_step = F::KWARPS % a.n_chunks * chunk;
     /* Starts the copy of the panel of units p .. into half `half` of the panels. */
     auto load_panel = [&](int p, int half) {
         load_chunks<shape::THREADS>(a, panels + half * half_units * chunk, chunk, p % a.n_chunks,
@@ -437,23 +450,23 @@ template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_
     for (int p0 = u0; p0 < u1; p0 += panel_units) {
         const int p1 = p0 + panel_units < u1 ? p0 + panel_units : u1;
         const int turn = (p0 - u0) / panel_units, half = halves == 2 ? turn & 1 : 0;
-        panel = panels + half * half_units * chunk;
+        const shared_t panel = shared_place(panels + half * half_units * chunk);
 #if HAS_BULK_COPY
         bar_wait(&bar[half], (halves == 2 ? turn >> 1 : turn) & 1);
 #else
         __syncthreads();
 #endif
-        int at = mine - p0;     /* chunk of the panel; in order from p0, wrapping with the columns */
-        while (at >= a.n_chunks) at -= a.n_chunks;
+        const shared_t x_end = panel + x_wrap;
+        shared_t x = panel + (mine - p0) % a.n_chunks * chunk;
 
         for (int s0 = p0; s0 < p1;) {
             const int strip = s0 / a.n_chunks, strip_end = (strip + 1) * a.n_chunks;
             const int s1 = strip_end < p1 ? strip_end : p1;
             auto product = [&](const typename F::regs &r) {
-                multiply_tile<F, NT>(acc, r, panel + at * chunk, lane_at);
+                multiply_tile<F, NT>(acc, r, x, lane_at);
                 mine += F::KWARPS;
-                at += F::KWARPS;
-                if (at >= a.n_chunks) at -= a.n_chunks;
+                x += x_step;
+                if (x >= x_end) x -= x_wrap;
             };
             if constexpr (AHEAD) {
                 while (mine < s1) {
@@ -466,18 +479,8 @@ template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_
                     take(regs);
                     product(after);
                 }
-            } else if constexpr (F::IN_REGISTERS) {
-                while (mine < s1) take(regs), product(regs);
             } else {
-                while (mine < s1) {
-                    copy_wait<shape::STAGES - 1>();
-                    __syncwarp();
-                    F::load(regs, ring + slot * F::TILE, lane);
-                    product(regs);
-                    __syncwarp();
-                    fetch(slot);
-                    advance();
-                }
+                while (mine < s1) take(regs), product(regs), ring.done(fetch);
             }
             s0 = s1;
             if (s1 < strip_end && s1 < u1) break;       /* the strip goes on in the next panel */

@@ -76,14 +76,14 @@ __device__ inline void multiply_experts(const moe_args &a, uint8_t *shared, int 
     typedef linear_shape<F, NT, SMALL> shape;
     const int n0 = blockIdx.y * 8 * NT, fit = a.fit / (NT * X_CHUNK);
     uint8_t *reduce = shared + F::LUT + shape::RING, *panel = shared + shape::FIXED;
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const int warp = threadIdx.x / WARP, lane = pinned(threadIdx.x % WARP);
     const int rw = warp % ROW_WARPS, kw = warp / ROW_WARPS;
     const uint32_t lane_at = lane_in_chunk(lane, 8 * NT);
-    uint8_t *ring = shared + F::LUT + warp * shape::STAGES * F::TILE;
+    tile_ring<F, shape::STAGES> ring;
     typename F::regs regs;
     if constexpr (F::LUT > 0) {
         F::fill((uint32_t *)shared);
-        regs.lut = shared + lane * 4;
+        regs.lut = shared_place(shared + lane * 4);
     }
     launch_dependents();
     wait_predecessor();
@@ -91,8 +91,8 @@ __device__ inline void multiply_experts(const moe_args &a, uint8_t *shared, int 
     const int n_items = ((a.parts == MOE_ROUTED ? n_routed : a.table->n_parts) - first_part) * a.n_strips;
     const int each = a.n_chunks > kw ? (a.n_chunks - kw + F::KWARPS - 1) / F::KWARPS : 0;      /* tiles of an item */
     const uint8_t *from = nullptr;
-    int ahead = blockIdx.x, to_fetch = 0, slot = 0;     /* the item after the one whose tiles are fetched */
-    auto fetch = [&](int to) {              /* one group a call, empty past the end */
+    int ahead = blockIdx.x, to_fetch = 0;       /* the item after the one whose tiles are fetched */
+    auto fetch = [&](shared_t to) {
         while (to_fetch == 0 && ahead < n_items) {
             const int at_part = first_part + ahead / a.n_strips, strip = ahead % a.n_strips;
             const moe_part part = a.table->part[at_part];
@@ -104,14 +104,12 @@ __device__ inline void multiply_experts(const moe_args &a, uint8_t *shared, int 
                 F::TILE;
             to_fetch = each;
         }
-        if (to_fetch > 0) {
-            fetch_tile<F>(ring + to * F::TILE + lane * 16, from, lane);
-            from += F::KWARPS * ROW_WARPS * F::TILE;
-            to_fetch--;
-        }
+        fetch_tile<F>(to_fetch > 0, to + lane * 16, from, lane);
         copy_commit();
+        from += F::KWARPS * ROW_WARPS * F::TILE;
+        to_fetch -= to_fetch > 0;
     };
-    for (int i = 0; i < shape::STAGES; i++) fetch(i);
+    ring.start(shared_place(shared + F::LUT + warp * shape::STAGES * F::TILE), fetch);
     for (int item = blockIdx.x; item < n_items; item += gridDim.x) {
         const int at_part = first_part + item / a.n_strips, strip = item % a.n_strips;
         moe_part part = a.table->part[at_part];
@@ -128,19 +126,9 @@ __device__ inline void multiply_experts(const moe_args &a, uint8_t *shared, int 
             shared_fence();                 /* warp groups read it as copies do */
             __syncthreads();
             for (; mine < c1; mine += F::KWARPS) {
-                copy_wait<shape::STAGES - 1>();
-                __syncwarp();
-                F::load(regs, ring + slot * F::TILE, lane);
-                if (F::IN_REGISTERS) {
-                    __syncwarp();
-                    fetch(slot);
-                }
-                multiply_tile<F, NT>(acc, regs, panel + (mine - c0) * NT * X_CHUNK, lane_at);
-                if (!F::IN_REGISTERS) {
-                    __syncwarp();
-                    fetch(slot);
-                }
-                slot = slot + 1 < shape::STAGES ? slot + 1 : 0;
+                ring.take(regs, lane, fetch);
+                multiply_tile<F, NT>(acc, regs, shared_place(panel) + (mine - c0) * NT * X_CHUNK, lane_at);
+                ring.done(fetch);
             }
         }
         float v[2][NT * 4 / F::KWARPS];

@@ -94,6 +94,50 @@ __device__ inline uint32_t shared_at(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
+/* ---- places in shared memory as numbers of 32 bits: what a loop keeps of them costs half, and loads need not be told
+ * from those of global memory -------------------------------------------------------------------------- */
+typedef uint32_t shared_t;
+__device__ inline shared_t shared_place(const void *p)
+{
+    return shared_at(p);
+}
+template <class T> __device__ inline T load_at(shared_t at);
+template <> __device__ inline uint32_t load_at<uint32_t>(shared_t at)
+{
+    uint32_t x;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(at) : "memory");
+    return x;
+}
+template <> __device__ inline uint2 load_at<uint2>(shared_t at)
+{
+    uint2 x;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "r"(at) : "memory");
+    return x;
+}
+template <> __device__ inline uint4 load_at<uint4>(shared_t at)
+{
+    uint4 x;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(at) : "memory");
+    return x;
+}
+__device__ inline void store_at(shared_t at, uint4 x)
+{
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                 : "memory");
+}
+/* Word 32 * index behind `table`, which nobody writes any more. */
+__device__ inline uint32_t look_up(shared_t table, uint32_t index)
+{
+    uint32_t x;
+    asm("{\n"
+        ".reg .u32 at;\n"
+        "mad.lo.u32 at, %1, 128, %2;\n"
+        "ld.shared.u32 %0, [at];\n"
+        "}" : "=r"(x) : "r"(index), "r"(table));
+    return x;
+}
+
 /* ---- barriers in shared memory that count bytes of bulk copies (sm_90 and later) ---------------- */
 __device__ inline void bar_init(uint64_t *bar, int arrivals)
 {
@@ -192,6 +236,19 @@ __device__ inline void copy_commit()
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
+/* copy16 where `on`, without a branch. */
+__device__ inline void copy16_if(bool on, shared_t to, const void *from)
+{
+#if HAS_ASYNC_COPY
+    asm volatile("{\n"
+                 ".reg .pred on;\n"
+                 "setp.ne.s32 on, %2, 0;\n"
+                 "@on cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n"
+                 "}" ::"r"(to), "l"(from), "r"((int)on) : "memory");
+#else
+    if (on) store_at(to, *(const uint4 *)from);
+#endif
+}
 /* All but the newest N groups of this thread are there. */
 template <int N> __device__ inline void copy_wait()
 {
@@ -268,6 +325,11 @@ __device__ inline void load_matrices(uint32_t r[4], const void *at)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_at(at)) : "memory");
 }
+__device__ inline void load_matrices(uint32_t r[4], shared_t at)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+}
 __device__ inline void load_matrices_turned(uint32_t r[4], const void *at)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -299,6 +361,19 @@ __device__ inline uint32_t and_or(uint32_t x, uint32_t mask, uint32_t bits)
 #endif
 
 #ifdef LUCE_KERNELS
+/* x, which the compiler keeps instead of finding it out once more. */
+__device__ inline int pinned(int x)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("" : "+r"(x));
+#endif
+    return x;
+}
+/* The same as load_at of shared memory for global memory. */
+template <class T> __device__ inline T load_at(const uint8_t *at)
+{
+    return *(const T *)at;
+}
 /* ---- bits ---------------------------------------------------------------------------------------- */
 /* The nearest f16, its largest in place of infinity; NaN stays NaN. */
 __device__ inline __half clamped_half(float v)

@@ -71,11 +71,17 @@ __device__ inline void wgmma_256(float d[128], uint64_t a, uint64_t b)
 /* Descriptor of an operand at `at` (1024-byte aligned) in shared memory: 64 columns are 128 bytes a row, the
  * 16-byte pieces swapped by row % 8. `across`: bytes from 64 columns to the next 64, for operands whose rows are
  * the sum's index (turned). Addresses in it count 16 bytes. */
-__device__ inline uint64_t wgmma_operand(const uint8_t *at, int across)
+__device__ inline uint64_t wgmma_operand(shared_t at, int across)
 {
-    return (uint64_t)(shared_at(at) >> 4 & 0x3fff) | (uint64_t)(across ? across >> 4 : 1) << 16
+    return (uint64_t)((uint32_t)(uintptr_t)at >> 4 & 0x3fff) | (uint64_t)(across ? across >> 4 : 1) << 16
         | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
 }
+#if HAS_WARPGROUP_MMA
+__device__ inline uint64_t wgmma_operand(const uint8_t *at, int across)
+{
+    return wgmma_operand(shared_place(at), across);
+}
+#endif
 /* Sums of products that are done: what reads them stays behind this line. */
 template <int N> __device__ inline void wgmma_own(float (&d)[N])
 {

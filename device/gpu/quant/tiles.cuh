@@ -115,10 +115,10 @@ __device__ inline __half2 sixteenth(__half2 d)
 struct tile_f16 {
     enum { TILE = 4096, KWARPS = 2, LUT = 0, IN_REGISTERS = 0, PANELS = 1 };
     struct regs {
-        const uint8_t *at;      /* of the lane's row in a matrix load */
+        shared_t at;            /* of the lane's row in a matrix load */
         int swap;
     };
-    __device__ static void load(regs &r, const uint8_t *tile, int lane)
+    __device__ static void load(regs &r, shared_t tile, int lane)
     {
         r.at = tile + lane % 16 * 128;
         r.swap = (lane / 16) ^ (lane % 8);
@@ -149,14 +149,13 @@ struct tile_q8_0 {
         uint4 q[2][2];
         uint2 d[2];
     };
-    __device__ static void load(regs &r, const uint8_t *tile, int lane)
+    template <class P> __device__ static void load(regs &r, P tile, int lane)
     {
-        const uint4 *q = (const uint4 *)tile + lane;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            r.q[i][0] = q[(i * 2) * 32];
-            r.q[i][1] = q[(i * 2 + 1) * 32];
-            r.d[i] = ((const uint2 *)(tile + 2048))[i * 8 + lane / 4];
+            r.q[i][0] = load_at<uint4>(tile + i * 1024 + lane * 16);
+            r.q[i][1] = load_at<uint4>(tile + i * 1024 + 512 + lane * 16);
+            r.d[i] = load_at<uint2>(tile + 2048 + i * 64 + lane / 4 * 8);
         }
     }
     template <int I, int S> __device__ static void frag(const regs &r, uint32_t a[4])
@@ -215,12 +214,12 @@ struct tile_q4_0 {
         uint4 q[2];
         uint2 d[2];
     };
-    __device__ static void load(regs &r, const uint8_t *tile, int lane)
+    template <class P> __device__ static void load(regs &r, P tile, int lane)
     {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            r.q[i] = ((const uint4 *)tile)[i * 32 + lane];
-            r.d[i] = ((const uint2 *)(tile + 1024))[i * 8 + lane / 4];
+            r.q[i] = load_at<uint4>(tile + i * 512 + lane * 16);
+            r.d[i] = load_at<uint2>(tile + 1024 + i * 64 + lane / 4 * 8);
         }
     }
     template <int I, int S> __device__ static void frag(const regs &r, uint32_t a[4])
@@ -263,12 +262,12 @@ struct tile_q4_k {
     struct regs {
         uint4 q[2], d[2];
     };
-    __device__ static void load(regs &r, const uint8_t *tile, int lane)
+    template <class P> __device__ static void load(regs &r, P tile, int lane)
     {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            r.q[i] = ((const uint4 *)tile)[i * 32 + lane];
-            r.d[i] = ((const uint4 *)(tile + 1024))[i * 8 + lane / 4];
+            r.q[i] = load_at<uint4>(tile + i * 512 + lane * 16);
+            r.d[i] = load_at<uint4>(tile + 1024 + i * 128 + lane / 4 * 16);
         }
     }
     template <int I, int S> __device__ static void frag(const regs &r, uint32_t a[4])
@@ -305,13 +304,13 @@ struct tile_q5_k {
         uint4 q[2], d[2];
         uint32_t h[2];
     };
-    __device__ static void load(regs &r, const uint8_t *tile, int lane)
+    template <class P> __device__ static void load(regs &r, P tile, int lane)
     {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            r.q[i] = ((const uint4 *)tile)[i * 32 + lane];
-            r.h[i] = ((const uint32_t *)(tile + 1024))[i * 32 + lane];
-            r.d[i] = ((const uint4 *)(tile + 1280))[i * 8 + lane / 4];
+            r.q[i] = load_at<uint4>(tile + i * 512 + lane * 16);
+            r.h[i] = load_at<uint32_t>(tile + 1024 + i * 128 + lane * 4);
+            r.d[i] = load_at<uint4>(tile + 1280 + i * 128 + lane / 4 * 16);
         }
     }
     template <int I, int S> __device__ static void frag(const regs &r, uint32_t a[4])
@@ -357,13 +356,13 @@ struct tile_q6_k {
         uint2 h[2];
         uint4 d[2];
     };
-    __device__ static void load(regs &r, const uint8_t *tile, int lane)
+    template <class P> __device__ static void load(regs &r, P tile, int lane)
     {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            r.q[i] = ((const uint4 *)tile)[i * 32 + lane];
-            r.h[i] = ((const uint2 *)(tile + 1024))[i * 32 + lane];
-            r.d[i] = ((const uint4 *)(tile + 1536))[i * 8 + lane / 4];
+            r.q[i] = load_at<uint4>(tile + i * 512 + lane * 16);
+            r.h[i] = load_at<uint2>(tile + 1024 + i * 256 + lane * 8);
+            r.d[i] = load_at<uint4>(tile + 1536 + i * 128 + lane / 4 * 16);
         }
     }
     template <int I, int S> __device__ static void frag(const regs &r, uint32_t a[4])
@@ -427,19 +426,19 @@ struct tile_iq4 {
     struct regs {
         uint4 q[2];
         uint2 d[2];
-        const uint8_t *lut;     /* this lane's column of it */
+        shared_t lut;           /* this lane's column of it */
     };
-    __device__ static void load(regs &r, const uint8_t *tile, int lane)
+    template <class P> __device__ static void load(regs &r, P tile, int lane)
     {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            r.q[i] = ((const uint4 *)tile)[i * 32 + lane];
-            r.d[i] = ((const uint2 *)(tile + 1024))[i * 8 + lane / 4];
+            r.q[i] = load_at<uint4>(tile + i * 512 + lane * 16);
+            r.d[i] = load_at<uint2>(tile + 1024 + i * 64 + lane / 4 * 8);
         }
     }
     __device__ static __half2 look(const regs &r, uint32_t byte)      /* a multiply-add: bits have enough to do */
     {
-        return *(const __half2 *)(r.lut + byte * 128u);
+        return as_half2(look_up(r.lut, byte));
     }
     template <int I, int S> __device__ static void frag(const regs &r, uint32_t a[4])
     {
@@ -450,12 +449,18 @@ struct tile_iq4 {
         a[2] = as_bits(__hmul2(look(r, pick_bytes(q, 0, 0x4442)), d0));
         a[3] = as_bits(__hmul2(look(r, q >> 24), d1));
     }
-    __device__ static void fill(uint32_t *lut)      /* all threads of the block; 32 KB aligned */
+    /* All threads of the block, half an entry each, in pieces of 16 bytes that take turns over the banks. */
+    __device__ static void fill(uint32_t *lut)
     {
-        const int8_t level[16] = { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 };
-        for (int i = threadIdx.x; i < 256; i += blockDim.x) {
-            uint32_t pair = as_bits(__floats2half2_rn(level[i & 15] * 0x1p-24f, level[i >> 4] * 0x1p-24f));
-            for (int l = 0; l < 32; l++) lut[i * 32 + (l + i) % 32] = pair;
+        /* -127, -104, -83, -65, -49, -35, -22, -10; 1, 13, 25, 38, 53, 69, 89, 113 */
+        const uint64_t low = 0xf6eaddcfbfad9881, high = 0x7159453526190d01;
+        auto level = [&](int code) { return (float)(int8_t)((code < 8 ? low : high) >> code % 8 * 8) * 0x1p-24f; };
+        for (int i = threadIdx.x; i < 512; i += blockDim.x) {
+            const int e = i / 2;
+            const uint32_t pair = as_bits(__floats2half2_rn(level(e & 15), level(e >> 4)));
+#pragma unroll
+            for (int c = 0; c < 4; c++)
+                ((uint4 *)lut)[e * 8 + i % 2 * 4 + (c + e) % 4] = make_uint4(pair, pair, pair, pair);
         }
     }
 };
