@@ -148,7 +148,7 @@ __device__ inline void weigh(warp_state<DP> &w, float s[8][4], const attn_args &
             mma_f16(s[j + 1], f, b[2], b[3]);
         }
     }
-    scale_scores<8>(a, s);
+    const float scale = cap_scores<8>(a, s);
     const bool whole = p0 >= v[0].first && p0 + PAGE - 1 <= v[0].see && p0 >= v[1].first && p0 + PAGE - 1 <= v[1].see;
     if (!__all_sync(0xffffffffu, whole)) {
 #pragma unroll
@@ -167,15 +167,15 @@ __device__ inline void weigh(warp_state<DP> &w, float s[8][4], const attn_args &
         for (int j = 0; j < 8; j++) top = fmaxf(top, fmaxf(s[j][2 * h], s[j][2 * h + 1]));
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-        const float m = fmaxf(w.m[h], top), base = m == -INFINITY ? 0.0f : m;
-        const float keep = exp2f(w.m[h] - base);        /* 0 for the first page, 1 when m stays */
+        const float m = fmaxf(w.m[h], top * scale), base = m == -INFINITY ? 0.0f : m;
+        const float keep = exp2_fast(w.m[h] - base);    /* 0 for the first page, 1 when m stays */
         w.m[h] = m;
         float sum = 0;
 #pragma unroll
         for (int j = 0; j < 8; j++)
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                const float x = exp2f(s[j][2 * h + e] - base);
+                const float x = exp2_fast(__fmaf_rn(s[j][2 * h + e], scale, -base));
                 s[j][2 * h + e] = x;
                 sum += x;
             }
@@ -335,9 +335,9 @@ bool attn_can(int heads, int kv_heads, int dim)
     return dim <= 256 && dim % 8 == 0 && heads / kv_heads <= 64 && narrow_attn_fits(dim) &&
            (dim <= 128 || wide_fits<256, 32>());
 }
-int launch_attn(launch *l, const attn_args *a, int rows, bool wide, int n_units)
+int launch_attn(launch *l, const attn_args *a, int rows, bool wide, bool far, int n_units)
 {
-    if (!wide) return launch_narrow_attn(l, a, rows, n_units);
+    if (!wide) return launch_narrow_attn(l, a, rows, far, n_units);
     if (attn_wide_can(a)) {
         launch_attn_wide(l, a, n_units);
         return 1;

@@ -8,7 +8,7 @@
 enum { KEYS = PAGE, LOADS = 4 };        /* keys of a tile; pieces that a thread loads together to decode them */
 
 bool narrow_attn_fits(int dim);     /* in the card's shared memory */
-int launch_narrow_attn(launch *l, const attn_args *a, int rows, int n_units);
+int launch_narrow_attn(launch *l, const attn_args *a, int rows, bool far, int n_units);
 
 /* 8 values (dims 8 c ..) of row `at` of a block, as they are stored in any format but f16. */
 struct stored8 {
@@ -29,7 +29,7 @@ __device__ inline stored8 load8(const kv_part &p, const uint8_t *block, int dim,
 }
 /* The same as f16. Out of line: a step with a short context runs every instruction once, and fetching them is
  * what it waits for. */
-static __device__ __noinline__ uint4 decode8(uint32_t format, stored8 x, int c)
+inline __device__ __noinline__ uint4 decode8(uint32_t format, stored8 x, int c)
 {
     __half2 h[4];
     const uint32_t w[4] = { x.q.x, x.q.y, x.q.z, x.q.w };
@@ -56,23 +56,18 @@ static __device__ __noinline__ uint4 decode8(uint32_t format, stored8 x, int c)
     return make_uint4(as_bits(h[0]), as_bits(h[1]), as_bits(h[2]), as_bits(h[3]));
 }
 
-/* Sums of products to scores, capped where the model caps them, as powers of two. */
-template <int N> __device__ inline void scale_scores(const attn_args &a, float (*s)[4])
+/* Caps scores where the model does. Returns what makes them powers of two: their factor. */
+template <int N> __device__ inline float cap_scores(const attn_args &a, float (*s)[4])
 {
     const float log2e = 1.4426950408889634f;
-    if (a.softcap > 0) {
-        const float in_cap = 2 * log2e * a.scale / a.softcap, out = a.softcap * log2e;
+    if (a.softcap <= 0) return a.scale * log2e;
+    const float in_cap = 2 * log2e * a.scale / a.softcap, out = a.softcap * log2e;
 #pragma unroll
-        for (int j = 0; j < N; j++)         /* tanh x = 1 - 2 / (e^2x + 1) */
+    for (int j = 0; j < N; j++)             /* tanh x = 1 - 2 / (e^2x + 1) */
 #pragma unroll
-            for (int e = 0; e < 4; e++) s[j][e] = out * (1.0f - __fdividef(2.0f,
-                exp2f(fminf(s[j][e] * in_cap, 60.0f)) + 1.0f));
-    } else {
-#pragma unroll
-        for (int j = 0; j < N; j++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) s[j][e] *= a.scale * log2e;
-    }
+        for (int e = 0; e < 4; e++)
+            s[j][e] = out * (1.0f - __fdividef(2.0f, exp2_fast(fminf(s[j][e] * in_cap, 60.0f)) + 1.0f));
+    return 1;
 }
 
 #endif

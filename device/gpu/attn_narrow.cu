@@ -13,14 +13,19 @@
  * (their weights are exactly 0), and a key stands at its position whether it comes from a page or from the bank.
  * So a row's bits depend on its keys alone. Scores are f16 x f16 in f32, weights f16, sums f32.
  * With several splits parts (maximum, sum, weighted values) go to scratch, and a second kernel adds them in order.
- * Traffic: the visible keys and values once per item; the limit is memory. */
-#include "device/gpu/attn.cuh"
-
-enum { QUARTERS = 4, SPLIT_MOST = 1024 };
+ * Traffic: the visible keys and values once per item; the limit is memory. Many packed rows over f16 pages, at depth:
+ * the same arithmetic in attn_deep.cu. */
+#include "device/gpu/attn_narrow.cuh"
 
 int attn_split(int max_positions)
 {
     return max_positions <= 16384 ? 256 : max_positions <= 65536 ? 512 : SPLIT_MOST;
+}
+/* Before that, the longer beginning of attn_deep.cu's only block of a multiprocessor costs more than its ring gains. */
+bool attn_far(int rows, int group, int past, int split)
+{
+    enum { FAR_ROWS = 32, FAR_SPLITS = 32 };
+    return rows * group > FAR_ROWS && past >= FAR_SPLITS * split;
 }
 static int room_for(int dim)
 {
@@ -35,9 +40,8 @@ template <int DP, int TILES> struct attn_shape {
     enum {
         ROWS = 16 * TILES,
         THREADS = QUARTERS * TILES * WARP,
-        QUERY = DP * 2 + 16,                    /* bytes of a query row: eight meet all banks */
-        REGION = 8 * DP * 2 + 16,
-        TILE = 8 * REGION,                      /* keys or values of a page */
+        QUERY = page_shape<DP>::QUERY,
+        TILE = page_shape<DP>::TILE,
         SLOTS = TILES == 4 ? 8 : TILES == 2 ? 4 : DP == 256 ? 2 : 3,
         AHEAD = SLOTS - 1,
         SHARED = ROWS * QUERY + SLOTS * TILE,
@@ -46,21 +50,6 @@ template <int DP, int TILES> struct attn_shape {
         BLOCKS = FITS < REGISTERS ? FITS : REGISTERS > 0 ? REGISTERS : 1,
     };
     static_assert((int)SLOTS * TILE >= QUARTERS * ROWS * DP * 4, "the ring makes room for the quarters' values");
-};
-
-/* What one query row of the block may see. */
-struct row_view {
-    int see, past, last, first; /* p <= see, or past <= p <= last; and p >= first */
-    int row, head;              /* row -1: none */
-};
-__device__ inline bool sees(const row_view &v, int p)
-{
-    return p >= v.first && (p <= v.see || (p >= v.past && p <= v.last));
-}
-
-struct item {
-    int seq, head, split, row0, n_rows;     /* row0: first packed row (token x group) of the sequence */
-    bool single;                            /* of one token of a tree, by its own path */
 };
 
 template <int ROWS> struct shared_attn {
@@ -73,58 +62,6 @@ template <int ROWS> struct shared_attn {
     int n_bank, low, high;                  /* pages of the item */
     int all_from, all_to;                   /* positions that all its rows see */
 };
-
-__device__ inline int first_split(const attn_args &a, const step_seq &q)
-{
-    int low = a.window ? q.past - a.window + 1 : 0;
-    return low > 0 ? quotient(low, a.split) : 0;
-}
-__device__ inline int count_splits(const attn_args &a, const step_seq &q)
-{
-    return quotient(q.past + q.n_rows + a.split - 1, a.split);      /* one past the last */
-}
-/* Splits before it hold what all rows of the sequence see alike. */
-__device__ inline int common_splits(const attn_args &a, const step_seq &q, bool tree)
-{
-    const int s0 = first_split(a, q), common = tree ? quotient(q.past, a.split) : count_splits(a, q);
-    return common < s0 ? s0 : common;
-}
-
-template <int ROWS> __device__ inline int count_items(const attn_args &a, const step_seq &q, bool tree, int group)
-{
-    if (!q.n_rows) return 0;
-    const int s0 = first_split(a, q), s1 = count_splits(a, q), common = common_splits(a, q, tree);
-    return a.kv.kv_heads * ((common - s0) * ((q.n_rows * group + ROWS - 1) / ROWS) +
-                            (s1 - common) * q.n_rows * ((group + ROWS - 1) / ROWS));
-}
-
-template <int ROWS>
-__device__ inline item find_item(const attn_args &a, const step *s, const shared_attn<ROWS> &sh, int i, int group)
-{
-    item it;
-    it.seq = 0;
-    while (sh.n_items[it.seq + 1] <= i) it.seq++;
-    i -= sh.n_items[it.seq];
-    const step_seq &q = s->seq[it.seq];
-    const int each = quotient(sh.n_items[it.seq + 1] - sh.n_items[it.seq], a.kv.kv_heads);
-    it.head = quotient(i, each);
-    i -= it.head * each;
-    const int s0 = first_split(a, q), common = common_splits(a, q, a.tree[it.seq] && !a.block);
-    int chunks = (q.n_rows * group + ROWS - 1) / ROWS, first = 0, end = q.n_rows * group;
-    it.single = i >= (common - s0) * chunks;
-    it.split = s0;
-    if (it.single) {
-        i -= (common - s0) * chunks;
-        chunks = (group + ROWS - 1) / ROWS;
-        it.split = common + quotient(i, chunks * q.n_rows);
-        i -= (it.split - common) * chunks * q.n_rows;
-        first = quotient(i, chunks) * group;
-        end = first + group;
-    } else it.split += quotient(i, chunks);
-    it.row0 = first + (i - quotient(i, chunks) * chunks) * ROWS;
-    it.n_rows = end - it.row0 < ROWS ? end - it.row0 : ROWS;
-    return it;
-}
 
 /* Fills the views of the block's rows, the pages of the split and the rows of the bank. All threads; ends in a
  * barrier. */
@@ -140,16 +77,8 @@ __device__ inline void view_rows(const attn_args &a, const step *s, const item &
     }
     __syncthreads();
     if (thread < ROWS) {
-        row_view v = { -1, 0, -1, INT32_MAX, -1, 0 };
-        if (thread < it.n_rows) {
-            const int packed = it.row0 + thread, token = quotient(packed, group), row = q.first_row + token;
-            const step_row &r = s->row[row];
-            v.row = row;
-            v.head = it.head * group + packed - token * group;
-            v.first = a.window && r.index - a.window + 1 > 0 ? r.index - a.window + 1 : 0;
-            v.past = q.past;
-            v.see = r.see < q.past ? r.see : q.past - 1;
-            v.last = q.past + (a.block ? q.n_rows : __popcll(r.path)) - 1;
+        const row_view v = view_of(a, s, it, thread, group);
+        if (v.row >= 0) {
             const int high = v.last > v.see ? v.last : v.see;
             if (high >= v.first) {
                 atomicMin(&sh.low, v.first / PAGE);
@@ -162,69 +91,29 @@ __device__ inline void view_rows(const attn_args &a, const step *s, const item &
     }
     const int j = thread - (THREADS - NARROW_ROWS);         /* other warps, where there are */
     if (j >= 0) {
-        const uint64_t path = it.single ? s->row[q.first_row + quotient(it.row0, group)].path : ~(uint64_t)0;
-        if (j < q.n_rows && (path >> j & 1))
-            sh.bank[it.single ? __popcll(path & (((uint64_t)1 << j) - 1)) : j] = (uint8_t)j;
-        if (j == 0) sh.n_bank = it.single ? __popcll(path) : q.n_rows;
+        const int n = put_bank(s, it, sh.bank, j, group);
+        if (j == 0) sh.n_bank = n;
     }
     __syncthreads();
 }
 
-template <int DP> __device__ inline int piece_at(int r, int c)
-{
-    return r / 8 * attn_shape<DP, 1>::REGION + r % 8 * (DP * 2) + c * 16;
-}
-
-/* Keys or values of page t into a slot. PLAIN (f16 rows of DP values), with bulk copies: warp 0 starts one a region,
- * or one a row where the page ends, and they complete on `full`; else every thread copies pieces. Keys that are not
- * there stay as they are, nobody sees them; values become zero. What is not bulk is there after a barrier.
- * Long: three ways to bring the same rows, side by side. */
+/* Keys or values of page t into a slot. PLAIN (f16 rows of DP values), with bulk copies; else every thread copies
+ * pieces, and what is not there becomes zero. What is not bulk is there after a barrier. */
 template <int DP, int ROWS, int THREADS, bool PLAIN>
 __device__ inline void load_tile(const attn_args &a, const step_seq &q, const shared_attn<ROWS> &sh, int head, int t,
                                  int page, uint8_t *tile, bool values, uint64_t *full)
 {
     const kv_part part = part_of(a.kv, head, values);
-    const uint8_t *const committed = page < 0 ? nullptr : a.kv.pages + (uint64_t)page * a.kv.page_bytes + part.at;
-    const uint8_t *const bank = a.kv.pages + (uint64_t)q.slot * a.kv.page_bytes + part.at;
-    const int in_page = q.past - t * PAGE, thread = threadIdx.x;
-    /* Row of the block that holds row r, or of the bank's; -1: none. */
-    auto row_of = [&](int r) {
-        if (r < in_page) return committed ? r : -1;
-        return r - in_page < sh.n_bank ? (int)sh.bank[r - in_page] : -1;
-    };
-    auto block_of = [&](int r) { return r < in_page ? committed : bank; };
+    const page_rows p = rows_of(a, q, part, t, page, sh.bank, sh.n_bank);
+    const int thread = threadIdx.x;
     if constexpr (PLAIN && HAS_BULK_COPY) {
-        enum { REGION = attn_shape<DP, 1>::REGION, EACH = THREADS / KEYS };     /* threads of a row */
-        if (in_page >= PAGE && committed) {
-            if (thread >= WARP) return;
-            if (thread == 0) bar_expect(full, KEYS * DP * 2);
-            __syncwarp();
-            if (thread < 8)
-                bulk_load(tile + thread * REGION, committed + thread * 8 * DP * 2, 8 * DP * 2, full, false);
-            return;
-        }
-        if (thread < WARP) {
-            const int n = __popc(__ballot_sync(0xffffffffu, row_of(thread) >= 0)) +
-                __popc(__ballot_sync(0xffffffffu, row_of(thread + WARP) >= 0));
-            if (thread == 0) bar_expect(full, (uint32_t)n * DP * 2);
-            __syncwarp();
-#pragma unroll 1
-            for (int r = thread; r < KEYS; r += WARP)
-                if (row_of(r) >= 0)
-                    bulk_load(tile + piece_at<DP>(r, 0), block_of(r) + (uint64_t)row_of(r) * (DP * 2), DP * 2, full,
-                              false);
-        }
-        if (values && row_of(thread / EACH) < 0)
-#pragma unroll 1
-            for (int c = thread % EACH; c < DP / 8; c += EACH)
-                *(uint4 *)(tile + piece_at<DP>(thread / EACH, c)) = make_uint4(0, 0, 0, 0);
-        shared_fence();                     /* a later bulk copy comes after these zeros */
+        bulk_page<DP, THREADS>(p, tile, values, full, thread);
     } else if (PLAIN || part.format == TYPE_F16) {
 #pragma unroll 2
         for (int i = thread; i < KEYS * (DP / 8); i += THREADS) {
-            const int r = i / (DP / 8), c = i % (DP / 8), row = row_of(r);
+            const int r = i / (DP / 8), c = i % (DP / 8), row = p.row(r);
             uint8_t *to = tile + piece_at<DP>(r, c);
-            if (row >= 0 && c * 8 < a.kv.dim) copy16(to, block_of(r) + (uint64_t)row * part.row_bytes + 16 * c);
+            if (row >= 0 && c * 8 < a.kv.dim) copy16(to, p.block(r) + (uint64_t)row * part.row_bytes + 16 * c);
             else *(uint4 *)to = make_uint4(0, 0, 0, 0);
         }
     } else {
@@ -235,8 +124,8 @@ __device__ inline void load_tile(const attn_args &a, const step_seq &q, const sh
             for (int j = 0; j < LOADS; j++) {
                 const int i = i0 + j * THREADS, r = i / (DP / 8), c = i % (DP / 8);
                 x[j] = stored8{ make_uint4(0, 0, 0, 0), 0 };
-                if (r < KEYS && row_of(r) >= 0 && c * 8 < a.kv.dim)
-                    x[j] = load8(part, block_of(r), a.kv.dim, row_of(r), c);
+                if (r < KEYS && p.row(r) >= 0 && c * 8 < a.kv.dim)
+                    x[j] = load8(part, p.block(r), a.kv.dim, p.row(r), c);
             }
 #pragma unroll
             for (int j = 0; j < LOADS; j++) {
@@ -247,83 +136,29 @@ __device__ inline void load_tile(const attn_args &a, const step_seq &q, const sh
     }
 }
 
-/* A warp's 16 rows and its quarter of the keys: running maximum and sum, weighted values. */
-template <int DP> struct warp_state {
-    float o[DP / 8][4], m[2], l[2];
-};
-
-/* Weights of the quarter's keys of a page, not yet divided by their sum, in s. Long: scores, mask and sums. */
-template <int DP, int ROWS>
-__device__ inline void weigh(warp_state<DP> &w, float s[2][4], const attn_args &a, const shared_attn<ROWS> &sh,
-                             const uint8_t *queries, const uint8_t *keys, int p0, int tile, int quarter, int lane)
+/* Products of the tile's rows with the quarter's keys, of which there are DP / 16 steps. */
+template <int DP> __device__ inline void multiply(float s[2][4], const uint8_t *queries, const uint8_t *keys)
 {
-    enum { QUERY = attn_shape<DP, 1>::QUERY };
 #pragma unroll
     for (int j = 0; j < 2; j++) s[j][0] = s[j][1] = s[j][2] = s[j][3] = 0;
-    const int mat = lane / 8, in = lane % 8;
-    const uint8_t *row = queries + (in + 8 * (mat % 2)) * QUERY + mat / 2 * 16;
-    const uint8_t *key = keys + piece_at<DP>(8 * in + 2 * quarter + mat / 2, mat % 2);
 #pragma unroll
     for (int k = 0; k < DP / 16; k++) {
         uint32_t f[4], b[4];
-        load_matrices(f, row + 32 * k);
-        load_matrices(b, key + 32 * k);
+        load_matrices(f, queries + 32 * k);
+        load_matrices(b, keys + 32 * k);
         mma_f16(s[0], f, b[0], b[1]);
         mma_f16(s[1], f, b[2], b[3]);
     }
-    scale_scores<2>(a, s);
-    if (p0 < sh.all_from || p0 + PAGE - 1 > sh.all_to) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const row_view v = sh.view[16 * tile + lane / 4 + 8 * h];
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (!sees(v, p0 + 8 * (2 * (lane % 4) + e % 2) + 2 * quarter + e / 2))
-                    s[e / 2][2 * h + e % 2] = -INFINITY;
-        }
-    }
-    float keep[2];
-#pragma unroll
-    for (int h = 0; h < 2; h++) {           /* rows g and g + 8 */
-        float top = fmaxf(fmaxf(s[0][2 * h], s[0][2 * h + 1]), fmaxf(s[1][2 * h], s[1][2 * h + 1]));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-        const float m = fmaxf(w.m[h], top), base = m == -INFINITY ? 0.0f : m;
-        keep[h] = exp2f(w.m[h] - base);     /* 0 for the first keys, 1 when m stays */
-        w.m[h] = m;
-        float sum = 0;
-#pragma unroll
-        for (int j = 0; j < 2; j++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                const float x = exp2f(s[j][2 * h + e] - base);
-                s[j][2 * h + e] = x;
-                sum += x;
-            }
-        w.l[h] = __fmaf_rn(w.l[h], keep[h], sum);
-    }
-    if (__all_sync(0xffffffffu, keep[0] == 1.0f && keep[1] == 1.0f)) return;
-#pragma unroll
-    for (int d = 0; d < DP / 8; d++) {
-        w.o[d][0] *= keep[0], w.o[d][1] *= keep[0];
-        w.o[d][2] *= keep[1], w.o[d][3] *= keep[1];
-    }
 }
 
-template <int DP>
-__device__ inline void add_values(warp_state<DP> &w, const float s[2][4], const uint8_t *values, int quarter, int lane)
+template <int DP> __device__ inline void add_values(warp_state<DP> &w, const float s[2][4], const uint8_t *values)
 {
-    const int mat = lane / 8, in = lane % 8;
-    const uint8_t *value = values + piece_at<DP>(8 * in + 2 * quarter + mat % 2, mat / 2);
     uint32_t p[4];
-    p[0] = as_bits(__floats2half2_rn(s[0][0], s[0][1]));
-    p[1] = as_bits(__floats2half2_rn(s[0][2], s[0][3]));
-    p[2] = as_bits(__floats2half2_rn(s[1][0], s[1][1]));
-    p[3] = as_bits(__floats2half2_rn(s[1][2], s[1][3]));
+    round_weights(p, s);
 #pragma unroll
     for (int d = 0; d < DP / 8; d += 2) {
         uint32_t b[4];
-        load_matrices_turned(b, value + 16 * d);
+        load_matrices_turned(b, values + 16 * d);
         mma_f16(w.o[d], p, b[0], b[1]);
         mma_f16(w.o[d + 1], p, b[2], b[3]);
     }
@@ -343,9 +178,7 @@ __device__ inline void leave(const warp_state<DP> &w, shared_attn<ROWS> &sh, flo
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int r = 16 * tile + lane / 4 + 8 * h;
-        float l = w.l[h];
-        l += __shfl_xor_sync(0xffffffffu, l, 1);
-        l += __shfl_xor_sync(0xffffffffu, l, 2);
+        const float l = lanes_sum(w.l[h]);
         if (r >= n_rows) continue;
         if (lane % 4 == 0) sh.stat[quarter][r] = make_float2(w.m[h], l);
 #pragma unroll
@@ -365,29 +198,26 @@ __device__ inline void put_rows(const attn_args &a, const step_seq &q, const ite
 #pragma unroll 1
     for (int i = threadIdx.x; i < it.n_rows * (DP / 4); i += THREADS) {
         const int r = i / (DP / 4), c = i % (DP / 4) * 4;
-        float m = sh.stat[0][r].x, l = 0;
+        float2 st[QUARTERS];
 #pragma unroll
-        for (int k = 1; k < QUARTERS; k++) m = fmaxf(m, sh.stat[k][r].x);
-        const float base = m == -INFINITY ? 0.0f : m;
+        for (int k = 0; k < QUARTERS; k++) st[k] = sh.stat[k][r];
+        const joined all = join(st);
         float4 y = make_float4(0, 0, 0, 0);
 #pragma unroll
         for (int k = 0; k < QUARTERS; k++) {
-            const float2 st = sh.stat[k][r];
             const float4 o = *(const float4 *)(room + room_at<DP, ROWS>(k, r, c));
-            const float f = exp2f(st.x - base);
-            l = __fmaf_rn(f, st.y, l);
-            y.x = __fmaf_rn(f, o.x, y.x), y.y = __fmaf_rn(f, o.y, y.y);
-            y.z = __fmaf_rn(f, o.z, y.z), y.w = __fmaf_rn(f, o.w, y.w);
+            y.x = __fmaf_rn(all.f[k], o.x, y.x), y.y = __fmaf_rn(all.f[k], o.y, y.y);
+            y.z = __fmaf_rn(all.f[k], o.z, y.z), y.w = __fmaf_rn(all.f[k], o.w, y.w);
         }
         const row_view &v = sh.view[r];
         const uint64_t at = (uint64_t)v.row * a.heads + v.head, part = at * a.max_splits + it.split - s0;
         if (!result) {
-            if (c == 0) *(float2 *)(a.stats + 2 * part) = make_float2(m, l);
+            if (c == 0) *(float2 *)(a.stats + 2 * part) = make_float2(all.m, all.l);
             *(float4 *)(a.parts + part * DP + c) = y;
             continue;
         }
         if (c >= a.kv.dim) continue;
-        const float inv = l > 0 ? 1.0f / l : 0.0f;
+        const float inv = all.l > 0 ? 1.0f / all.l : 0.0f;
         y.x *= inv, y.y *= inv, y.z *= inv, y.w *= inv;
         if (a.y) *(float4 *)(a.y + at * a.kv.dim + c) = y;
         if (a.form.at) form_put4(a.form, v.row, v.head * a.kv.dim + c, y);
@@ -404,7 +234,7 @@ __device__ inline void load_queries(const attn_args &a, const item &it, const sh
     const row_view &v = sh.view[r];
     const float *from = a.q + ((uint64_t)(v.row < 0 ? 0 : v.row) * a.heads + v.head) * a.kv.dim;
     const int end = v.row < 0 ? 0 : a.kv.dim;
-    uint8_t *to = queries + r * attn_shape<DP, 1>::QUERY;
+    uint8_t *to = queries + r * page_shape<DP>::QUERY;
     float4 x[DP / (4 * EACH)];
 #pragma unroll
     for (int j = 0; j < DP / (4 * EACH); j++) {
@@ -416,14 +246,6 @@ __device__ inline void load_queries(const attn_args &a, const item &it, const sh
         *(uint2 *)(to + (c0 + j * 4 * EACH) * 2) =
             make_uint2(as_bits(__halves2half2(clamped_half(x[j].x), clamped_half(x[j].y))),
                        as_bits(__halves2half2(clamped_half(x[j].z), clamped_half(x[j].w))));
-}
-
-/* The end of a block without work. The first of the grid waits, so that this kernel ends after the one before it; of
- * steps of several rows the others leave their room to the next product, which fetches weights there meanwhile. (Beside
- * one row's short attention they would be in its way.) */
-__device__ inline void wait_idle(bool leave)
-{
-    if (!leave || (blockIdx.x == 0 && blockIdx.y == 0)) wait_predecessor();
 }
 
 /* Long: one item from rows to result, in the order in which it happens. */
@@ -454,7 +276,7 @@ __global__ void __launch_bounds__(attn_shape<DP, TILES>::THREADS, attn_shape<DP,
     bool waited = false;
     uint32_t turn = 0;                      /* tiles of the items before */
     for (int i = blockIdx.x; i < sh.n_items[n_seqs]; i += gridDim.x) {
-        const item it = find_item<ROWS>(a, s, sh, i, group);
+        const item it = find_item<ROWS>(a, s, sh.n_items, i, group);
         const step_seq &q = s->seq[it.seq];
         view_rows<ROWS, THREADS>(a, s, it, sh, group);
         const int split0 = it.split * (a.split / PAGE), split1 = split0 + a.split / PAGE;
@@ -480,10 +302,7 @@ __global__ void __launch_bounds__(attn_shape<DP, TILES>::THREADS, attn_shape<DP,
         waited = true;
         load_queries<DP, ROWS, THREADS>(a, it, sh, queries);
         warp_state<DP> w;
-        w.m[0] = w.m[1] = -INFINITY;
-        w.l[0] = w.l[1] = 0;
-#pragma unroll
-        for (int d = 0; d < DP / 8; d++) w.o[d][0] = w.o[d][1] = w.o[d][2] = w.o[d][3] = 0;
+        clear(w);
         float weights[2][4];
 #pragma unroll 1
         for (int k = 0; k < n; k++) {
@@ -495,9 +314,15 @@ __global__ void __launch_bounds__(attn_shape<DP, TILES>::THREADS, attn_shape<DP,
             const uint8_t *slot = ring + at % SLOTS * shape::TILE;
             if (PLAIN && HAS_BULK_COPY) bar_wait(&sh.full[at % SLOTS], at / SLOTS & 1);
             if (16 * tile >= it.n_rows) continue;
-            if (k & 1) add_values<DP>(w, weights, slot, quarter, lane);
-            else weigh<DP, ROWS>(w, weights, a, sh, queries + 16 * tile * shape::QUERY, slot, (t0 + k / 2) * PAGE, tile,
-                                 quarter, lane);
+            if (k & 1) {
+                add_values<DP>(w, weights, value_piece<DP>(slot, quarter, lane));
+                continue;
+            }
+            const int p0 = (t0 + k / 2) * PAGE;
+            const bool all = p0 >= sh.all_from && p0 + PAGE - 1 <= sh.all_to;
+            multiply<DP>(weights, query_piece<DP>(queries + 16 * tile * shape::QUERY, lane),
+                         key_piece<DP>(slot, quarter, lane));
+            weigh<DP>(w, weights, a, all ? nullptr : sh.view + 16 * tile, p0, quarter, lane);
         }
         turn += n;
         __syncthreads();                    /* the ring makes room for the sums */
@@ -566,19 +391,20 @@ bool narrow_attn_fits(int dim)
 {
     return dim <= 64 ? fits<64, 1>() : dim <= 128 ? fits<128, 1>() : fits<256, 1>();
 }
-template <int DP> static int launch_dim(launch *l, const attn_args *a, int rows, int n_units)
+template <int DP> static int launch_dim(launch *l, const attn_args *a, int rows, bool far, int n_units)
 {
     enum { MOST = DP == 256 ? 2 : 4 };      /* tiles whose sums fit in the registers of a block */
     const int packed = rows * (a->heads / a->kv.kv_heads);
-    if (packed <= 16 || !fits<DP, 2>()) launch_one<DP, 1>(l, a, n_units);
+    if (far) launch_attn_deep(l, a, n_units);
+    else if (packed <= 16 || !fits<DP, 2>()) launch_one<DP, 1>(l, a, n_units);
     else if (packed <= 32 || !fits<DP, MOST>()) launch_one<DP, 2>(l, a, n_units);
     else launch_one<DP, MOST>(l, a, n_units);
     fill_launch(l + 1, combine_kernel<DP>, dim3(a->heads, rows), DP * COMBINE, 0, *a);
     return 2;
 }
-int launch_narrow_attn(launch *l, const attn_args *a, int rows, int n_units)
+int launch_narrow_attn(launch *l, const attn_args *a, int rows, bool far, int n_units)
 {
-    if (a->kv.dim <= 64) return launch_dim<64>(l, a, rows, n_units);
-    if (a->kv.dim <= 128) return launch_dim<128>(l, a, rows, n_units);
-    return launch_dim<256>(l, a, rows, n_units);
+    if (a->kv.dim <= 64) return launch_dim<64>(l, a, rows, far, n_units);
+    if (a->kv.dim <= 128) return launch_dim<128>(l, a, rows, far, n_units);
+    return launch_dim<256>(l, a, rows, far, n_units);
 }

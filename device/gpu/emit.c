@@ -11,6 +11,7 @@ struct emitter {
     struct program *p;
     const struct call *c;
     bool all;                   /* every value to f32 */
+    bool far;                   /* for steps at depth */
     struct launches *out;
     struct moe_sum_args sum;    /* z NULL: none; else the next call, a NORM, begins with it */
     int index, n_products;
@@ -345,6 +346,16 @@ static int most_splits(const struct program *p, int layer, int *split)
     return positions / *split + 2;
 }
 
+/* Whether the call's attention has a kernel for depth, and rows and positions enough for it. */
+static bool may_be_far(const struct program *p, const struct call *c, int *split)
+{
+    const struct attn_attr *a = c->attr;
+    const struct attn_args x = { .kv = gpu_kv_place(p->cache, c->layer) };
+    int splits = most_splits(p, c->layer, split);
+    return attn_deep_can(&x) &&
+        attn_far(p->plan->bucket.rows[DOM_ROWS], a->heads / a->kv_heads, splits * *split, *split);
+}
+
 static void emit_attn(struct emitter *e)
 {
     const struct attn_attr *a = e->c->attr;
@@ -361,7 +372,8 @@ static void emit_attn(struct emitter *e)
     x.stats = x.parts + (all - stats);
     struct launch *l = push(e, 2);
     if (!l) return;
-    done(e, launch_attn(l, &x, bucket_rows(e, y), wide, e->g->n_units));
+    bool far = e->far && may_be_far(e->p, e->c, &x.split);
+    done(e, launch_attn(l, &x, bucket_rows(e, y), wide, far, e->g->n_units));
     pad(e, y, x.form);
 }
 
@@ -504,9 +516,9 @@ bool program_has(int op)
     return emitters[op] != NULL;
 }
 
-luce_status program_emit(struct gpu *g, struct program *p, bool all, struct launches *out, luce_error *err)
+luce_status program_emit(struct gpu *g, struct program *p, bool all, bool far, struct launches *out, luce_error *err)
 {
-    struct emitter e = { .g = g, .p = p, .all = all, .out = out, .index = -1, .err = err };
+    struct emitter e = { .g = g, .p = p, .all = all, .far = far, .out = out, .index = -1, .err = err };
     out->n = 0;
     const int *most = p->plan->bucket.rows;
     struct begin_args b = { .host = p->step, .step = g->step, .tree = g->tree, .serial = g->serial,
@@ -551,6 +563,10 @@ luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err)
             int split;
             most(&scratch, 4 * attn_scratch(p->plan->bucket.rows[DOM_ROWS], a->heads, a->head_dim,
                                             most_splits(p, c->layer, &split)));
+            if (may_be_far(p, c, &split)) {
+                if (a->heads / a->kv_heads > p->far_group) p->far_group = a->heads / a->kv_heads;
+                if (!p->far_split || split < p->far_split) p->far_split = split;
+            }
         }
         if (c->op == OP_DELTA && program_wide(p, DOM_ROWS)) {
             const struct delta_args a = delta_of(p, c);

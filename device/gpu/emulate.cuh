@@ -217,6 +217,7 @@ inline float __fsqrt_rn(float a) { return sqrtf(a); }
 inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 inline float __fdividef(float a, float b) { return a / b; }
 #define __expf(x) expf(x)
+inline float exp2_fast(float x) { return exp2f(x); }
 #define __logf(x) logf(x)
 inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }

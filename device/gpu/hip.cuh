@@ -112,6 +112,10 @@ __device__ inline uint32_t pack_bf16(float low, float high)
 {
     return __float2bfloat16_rn(low).bits | (uint32_t)__float2bfloat16_rn(high).bits << 16;
 }
+__device__ inline float exp2_fast(float x)
+{
+    return exp2f(x);
+}
 template <class T> __device__ inline T __ldcs(const T *p)
 {
     return *p;

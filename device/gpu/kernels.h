@@ -197,8 +197,12 @@ struct attn_args {
     float scale, softcap;
 };
 bool attn_can(int heads, int kv_heads, int dim);
-/* Narrow: two launches, the splits and their combination. Returns how many it filled (1 or 2). */
-int launch_attn(struct launch *l, const struct attn_args *a, int rows, bool wide, int n_units);
+/* Narrow: two launches, the splits and their combination. far: by the kernel for many packed rows at depth
+ * (attn_deep.cu), which the layer must have. Returns how many it filled (1 or 2). */
+int launch_attn(struct launch *l, const struct attn_args *a, int rows, bool wide, bool far, int n_units);
+bool attn_deep_can(const struct attn_args *a);
+/* Whether that kernel is the faster one for `rows` rows of a sequence; a row has the same bits from both. */
+bool attn_far(int rows, int group, int past, int split);
 /* Wide steps by warp groups (attn_wide.cu), where they can; one launch. launch_attn chooses. */
 bool attn_wide_can(const struct attn_args *a);
 void launch_attn_wide(struct launch *l, const struct attn_args *a, int n_units);

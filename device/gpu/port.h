@@ -273,6 +273,14 @@ __device__ inline void launch_dependents()
 #endif
 }
 
+/* 2^x of normal results; 0 for smaller ones. */
+__device__ inline float exp2_fast(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* Barrier `id` (1..15) of `threads` threads of the block. */
 __device__ inline void group_sync(int id, int threads)
 {

@@ -199,14 +199,20 @@ luce_status gpu_compile(struct device *d, struct program **out, const struct tap
     return LUCE_OK;
 }
 
+static void drop_built(struct built *b)
+{
+    if (b->graph) (void)GPU(GraphExecDestroy)(b->graph);
+    mem_free(b->launches.at);
+}
+
 void gpu_program_close(struct device *d, struct program *p)
 {
     if (!p) return;
     if (p->queued > ((struct gpu *)d)->n_done) (void)gpu_wait(d, NULL);
-    if (p->graph) (void)GPU(GraphExecDestroy)(p->graph);
+    drop_built(&p->near);
+    drop_built(&p->far);
     if (p->host) (void)GPU(FreeHost)(p->host);
     if (p->step) (void)GPU(FreeHost)(p->step);
-    mem_free(p->launches.at);
     mem_free(p->packs);
     mem_free(p->places);
     mem_free(p);
@@ -224,24 +230,24 @@ static luce_status start(struct gpu *g, const struct launch *l, luce_error *err)
 }
 
 /* Launches and graph for the block as it is now. */
-static luce_status build(struct gpu *g, struct program *p, luce_error *err)
+static luce_status build(struct gpu *g, struct program *p, struct built *b, luce_error *err)
 {
     gpu_graph graph = NULL;
     luce_status st = claim(g, p, err);
-    if (!st) st = program_emit(g, p, false, &p->launches, err);
+    if (!st) st = program_emit(g, p, false, b == &p->far, &b->launches, err);
     if (st) return st;
-    if (p->graph) (void)GPU(GraphExecDestroy)(p->graph);
-    p->graph = NULL;
+    if (b->graph) (void)GPU(GraphExecDestroy)(b->graph);
+    b->graph = NULL;
     st = gpu_check(g, GPU(StreamSynchronize)(g->stream), "running", err);
     if (!st) st = gpu_check(g, GPU(StreamBeginCapture)(g->stream, GPU(StreamCaptureModeThreadLocal)),
                             "capturing a graph", err);
     if (st) return st;
-    for (int i = 0; i < p->launches.n && !st; i++) st = start(g, &p->launches.at[i], err);
+    for (int i = 0; i < b->launches.n && !st; i++) st = start(g, &b->launches.at[i], err);
     gpu_error e = GPU(StreamEndCapture)(g->stream, &graph);
     if (!st) st = gpu_check(g, e, "capturing a graph", err);
-    if (!st) st = gpu_check(g, GPU(GraphInstantiate)(&p->graph, graph, 0), "making a graph", err);
+    if (!st) st = gpu_check(g, GPU(GraphInstantiate)(&b->graph, graph, 0), "making a graph", err);
     if (graph) (void)GPU(GraphDestroy)(graph);
-    if (!st) p->generation = g->generation;
+    if (!st) b->generation = g->generation;
     return st;
 }
 
@@ -255,6 +261,14 @@ static void put_step(struct program *p, const struct step *s)
     memcpy(to->edit, s->edit, (size_t)s->head.n_edits * sizeof *s->edit);
     memcpy(to->ctx, s->ctx, (size_t)s->head.n_ctx * sizeof *s->ctx);
     memcpy(to->row, s->row, (size_t)s->head.n_rows * sizeof *s->row);
+}
+
+/* Whether attention at depth pays in this step. */
+static bool is_far(const struct program *p, const struct step *s)
+{
+    for (int i = 0; p->far_split && i < s->head.n_seqs; i++)
+        if (attn_far(s->seq[i].n_rows, p->far_group, s->seq[i].past, p->far_split)) return true;
+    return false;
 }
 
 static int rows_in_use(const struct step *s, enum domain d)
@@ -298,7 +312,7 @@ static luce_status run_traced(struct gpu *g, struct program *p, const struct ste
     gpu_event times[2] = { NULL, NULL };
     int at = 0;
     luce_status st = claim(g, p, err);
-    if (!st) st = program_emit(g, p, true, &l, err);
+    if (!st) st = program_emit(g, p, true, is_far(p, s), &l, err);
     for (int i = 0; i < 2 && !st; i++) st = gpu_check(g, GPU(EventCreate)(&times[i]), "tracing", err);
     for (int i = -1; i < p->tape->n_calls && !st; i++) {
         struct trace t = { 0 };
@@ -336,8 +350,9 @@ luce_status gpu_run(struct device *d, struct program *p, const struct step *s, t
     if (st) return st;
     put_step(p, s);
     if (trace) return run_traced(g, p, s, trace, context, err);
-    if (!p->graph || p->generation != g->generation) st = build(g, p, err);
-    if (!st) st = gpu_check(g, GPU(GraphLaunch)(p->graph, g->stream), "running", err);
+    struct built *b = is_far(p, s) ? &p->far : &p->near;
+    if (!b->graph || b->generation != g->generation) st = build(g, p, b, err);
+    if (!st) st = gpu_check(g, GPU(GraphLaunch)(b->graph, g->stream), "running", err);
     if (!st) p->queued = ++g->n_queued;
     return st;
 }

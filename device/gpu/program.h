@@ -18,6 +18,13 @@ struct launches {
     int n, cap;
 };
 
+/* A program built for the block as it was in some generation. */
+struct built {
+    struct launches launches;
+    gpu_graph_exec graph;
+    unsigned generation;
+};
+
 struct program {
     const struct tape *tape;
     const struct plan *plan;
@@ -29,9 +36,8 @@ struct program {
     uint64_t queued;            /* the number of the step that was put there last */
     struct gpu_pack **packs;    /* [call][PACK_MOST] of products */
     uint64_t scratch_at, panel_at, bytes, parts_bytes;  /* in the block */
-    struct launches launches;
-    gpu_graph_exec graph;
-    unsigned generation;        /* of the block that graph and launches are for */
+    struct built near, far;     /* far: for steps at depth, where attention has a kernel of its own for them */
+    int far_group, far_split;   /* of that attention: most heads of a group, fewest positions of a split; 0: none */
 };
 
 /* Whether the rows of this domain run in wide kernels. */
@@ -47,8 +53,8 @@ luce_status program_expert_packs(struct gpu *g, struct program *p, int index, lu
 luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err);
 /* Whether there are kernels for the op. */
 bool program_has(int op);
-/* Fills `out` for the block as it is. all: every value also goes to f32 (traces). */
-luce_status program_emit(struct gpu *g, struct program *p, bool all, struct launches *out, luce_error *err);
+/* Fills `out` for the block as it is. all: every value also goes to f32 (traces). far: for steps at depth. */
+luce_status program_emit(struct gpu *g, struct program *p, bool all, bool far, struct launches *out, luce_error *err);
 /* The form of a value, at NULL when it has none. */
 struct form program_form(const struct program *p, struct val v);
 

@@ -98,15 +98,6 @@ template <int N> __device__ inline void wgmma_ready(uint32_t (&a)[N])
     for (int i = 0; i < N; i++) asm volatile("" : "+r"(a[i])::"memory");
 #endif
 }
-/* 2^x of normal results; 0 for smaller ones. */
-__device__ inline float exp2_fast(float x)
-{
-    float y = 0;
-#if HAS_WARPGROUP_MMA
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-#endif
-    return y;
-}
 /* An asynchronous copy of 16 bytes as copy16, or of zeros. */
 __device__ inline void copy16_or_zeros(void *to_shared, const void *from, bool real)
 {
