@@ -113,10 +113,9 @@ static luce_status sample_prefill(struct probe_env *e, double *seconds, luce_err
     no_work(e);
     *seconds = 0;
     for (int done = 0, rows; done < e->n; done += rows) {
-        enum step_class class;
-        rows = runner_prefill_rows(r, e->seq[0], e->n - done, &class);
+        if (interrupted(NULL)) return fail(err, LUCE_E_CANCELLED, "bench: interrupted");
         double start = clock_seconds();
-        luce_status st = runner_prefill(r, e->seq[0], e->tokens + done, rows, interrupted, NULL, err);
+        luce_status st = runner_prefill_step(r, e->seq[0], e->tokens + done, e->n - done, &rows, err);
         *seconds += clock_seconds() - start;
         if (st) return st;
         add_work(e);

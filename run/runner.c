@@ -370,20 +370,26 @@ int runner_prefill_rows(const struct runner *r, struct seq *s, int n, enum step_
     return n < left ? n : left;
 }
 
+luce_status runner_prefill_step(struct runner *r, struct seq *s, const int32_t *tokens, int n, int *rows,
+                                luce_error *err)
+{
+    enum step_class class;
+    *rows = runner_prefill_rows(r, s, n, &class);
+    runner_begin(r, class);
+    luce_status st = runner_add(r, s, tokens, NULL, *rows, *rows == n ? WANT_LAST : WANT_NONE, NULL, err);
+    if (!st) st = runner_run(r, err);
+    if (!st && class == STEP_NARROW) seq_accept(s, NULL, *rows);
+    return st;
+}
+
 luce_status runner_prefill(struct runner *r, struct seq *s, const int32_t *tokens, int n,
                            bool (*cancelled)(void *), void *context, luce_error *err)
 {
     for (int done = 0, rows; done < n; done += rows) {
-        enum step_class class;
         if (cancelled && cancelled(context))
             return fail(err, LUCE_E_CANCELLED, "cancelled after %d of %d prompt tokens", done, n);
-        rows = runner_prefill_rows(r, s, n - done, &class);
-        runner_begin(r, class);
-        luce_status st = runner_add(r, s, tokens + done, NULL, rows,
-                                    done + rows == n ? WANT_LAST : WANT_NONE, NULL, err);
-        if (!st) st = runner_run(r, err);
+        luce_status st = runner_prefill_step(r, s, tokens + done, n - done, &rows, err);
         if (st) return st;
-        if (class == STEP_NARROW) seq_accept(s, NULL, rows);
     }
     return LUCE_OK;
 }

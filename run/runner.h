@@ -100,7 +100,10 @@ const struct record *runner_record(const struct runner *r);
 /* How many of the sequence's next n prompt tokens one step takes, and its class: wide chunks, where the device's
  * classes differ only whole pages, and then the tail narrow. */
 int runner_prefill_rows(const struct runner *r, struct seq *s, int n, enum step_class *class);
-/* Feeds n tokens of a prompt to a sequence. All rows are accepted. The logits of the last row are those
+/* Feeds the first *rows of the next n tokens of a prompt to a sequence, in one step. They are accepted. */
+luce_status runner_prefill_step(struct runner *r, struct seq *s, const int32_t *tokens, int n, int *rows,
+                                luce_error *err);
+/* Feeds n tokens of a prompt to a sequence, step by step. All rows are accepted. The logits of the last row are those
  * of wanted row 0. LUCE_E_CANCELLED between two steps; what was fed stays. cancelled may be NULL. */
 luce_status runner_prefill(struct runner *r, struct seq *s, const int32_t *tokens, int n,
                            bool (*cancelled)(void *), void *context, luce_error *err);

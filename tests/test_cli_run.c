@@ -191,6 +191,24 @@ TEST(cli_bench_makes_the_rounds_that_are_asked_for)
     buf_drop(&out);
 }
 
+/* A recurrent model cuts a prompt so that a state near its end is kept. */
+TEST(cli_bench_counts_all_steps_of_a_prompt)
+{
+    struct buf out = { 0 };
+    double ops[2];
+    for (int i = 0; i < 2; i++) {
+        struct buf args = { 0 };
+        buf_printf(&args, "bench -m " LUCE_SOURCE_DIR "/tests/fixtures/oracle/qwen35.gguf --only prefill --depth 0 "
+                   "--prompt-tokens 192 --repeat 1 --json%s", i ? " --chunk 64" : "");
+        CHECK_EQ(run(&out, buf_text(&args)), 0);
+        const char *at = strstr(buf_text(&out), "\"ops\":");
+        ops[i] = at ? atof(at + strlen("\"ops\":")) : i;
+        buf_drop(&args);
+    }
+    CHECK(ops[0] == ops[1], "%.0f operations, and %.0f in chunks of a page", ops[0], ops[1]);
+    buf_drop(&out);
+}
+
 TEST(cli_bench_json_has_these_fields_and_no_others)
 {
     struct buf out = { 0 }, names = { 0 };
