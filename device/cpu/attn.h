@@ -330,7 +330,7 @@ static void K(attn)(const struct job *j, const struct run *r, int thread)
                            .layer = &r->program->cache->layout->layer[j->call->layer] };
     int group = u.a->heads / u.a->kv_heads, base = 0;
     bool spreads = spread(r, u.a);
-    int mine = atomic_fetch_add_explicit(j->next, 1, memory_order_relaxed);
+    int mine = thread;                      /* then as they come */
     for (int i = 0; i < s->head.n_seqs; i++) {
         u.seq = &s->seq[i];
         if (!u.seq->n_rows) continue;
@@ -338,7 +338,7 @@ static void K(attn)(const struct job *j, const struct run *r, int thread)
         struct splits splits = splits_of(u.a, u.seq);
         int cols = u.seq->n_rows * group, each = spreads ? splits.n : 1, tiles = units_of(r, u.a, cols, each);
         int most = (cols + tiles - 1) / tiles, n = tiles * u.a->kv_heads * each;
-        for (; mine < base + n; mine = atomic_fetch_add_explicit(j->next, 1, memory_order_relaxed)) {
+        for (; mine < base + n; mine = r->n_threads + share_next(j)) {
             int at = mine - base;
             u.kv_head = at / each % u.a->kv_heads;
             u.first = (tiles - 1 - at / each / u.a->kv_heads) * most;    /* the longest first */

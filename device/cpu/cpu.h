@@ -180,7 +180,7 @@ struct job {
     float *slots;                   /* MOE_DOWN: products of each route */
     float *work;                    /* DELTA: its second round's results */
     const struct rope_table *rope;
-    atomic_int *next;               /* the first piece of work that nobody has taken */
+    _Atomic uint64_t *taken;        /* of the first thread: what nobody else need do, see share.h */
     const struct job *after;        /* the next LINEAR or GLU of the program, or NULL */
 };
 
@@ -235,7 +235,8 @@ struct program {
     uint8_t *memory;                /* arena and the rest; of the cache, or owned without one */
     struct job *jobs;
     int n_jobs;
-    atomic_int *next;               /* [job] */
+    _Atomic uint64_t *taken;        /* [thread][taken_stride] */
+    size_t taken_stride;            /* jobs, rounded up to a cache line */
     struct rope_table *ropes;
     int n_ropes;
     void *x[X_COUNT];               /* the shared forms of activations */

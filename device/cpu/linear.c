@@ -1,52 +1,84 @@
 /* device/cpu/linear.c - LINEAR and GLU: share strips among threads, call the format's product, and finish
  * its sums: bias, softcap, residual; or the gate, while gate and up are in the first-level cache.
- * Threads take pieces of about 64 KB of weights, so that a thread that the system holds up delays nobody; within a
- * piece the columns of a block stay in the cache while the strips pass. */
-#include "device/cpu/cpu.h"
+ * A thread's part is about the same number of bytes (share.h); it takes about 64 KB of weights at a time, and within
+ * those the columns of a block stay in the cache while the strips pass. */
+#include "device/cpu/share.h"
 #include "device/cpu/vec.h"
 
-enum { PIECE_BYTES = 1 << 16 };
-
-/* Strips of a piece: whole calls of the product, fewer when there would be less than 4 pieces each. */
-static int piece_strips(const struct packed *w, int n_threads)
-{
-    int n = (int)(PIECE_BYTES / w->strip_bytes);
-    int fair = w->n_strips / (4 * n_threads);
-    if (n > fair) n = fair;
-    n = n / PRODUCT_STRIPS * PRODUCT_STRIPS;
-    return n < PRODUCT_STRIPS ? PRODUCT_STRIPS : n;
-}
+/* Strips of a part come in pairs, as products of 4 to 8 columns take them. Of parts below STEAL_BYTES nobody else takes
+ * any: to look costs more than it could gain. */
+enum { PIECE_BYTES = 1 << 16, STEAL_BYTES = 1 << 18, PAIR = 2 };
 
 struct part {                           /* one matrix of the call */
     const struct packed *w;
     const float *bias;
     int out_at;                         /* its first output column */
-    int first, strips;                  /* number of its first piece; strips of each */
+    int first, strips;                  /* number of its first strip; how many it has */
+    int64_t bytes_at;                   /* of the matrices before */
 };
 struct parts {
     struct part part[3];
-    int n, pieces;
+    int n, strips;
+    int64_t bytes;
 };
 
-static void find_parts(const struct job *j, int n_threads, struct parts *p)
+static void find_parts(const struct job *j, struct parts *p)
 {
     bool glu = j->call->op == OP_GLU;
     *p = (struct parts){ .n = glu ? 1 : ((const struct linear_attr *)j->call->attr)->n_mat };
     for (int i = 0, at = 0; i < p->n; i++) {
         const struct packed *w = packed_of(j->call->w[(glu ? (int)W_GLU_GATE : (int)W_LINEAR_MAT) + i]);
-        int each = piece_strips(w, n_threads), strips = glu ? (j->out_cols + LANES - 1) / LANES : w->n_strips;
-        p->part[i] = (struct part){ .w = w, .out_at = at, .first = p->pieces, .strips = each };
+        int strips = glu ? (j->out_cols + LANES - 1) / LANES : w->n_strips;
+        p->part[i] = (struct part){ .w = w, .out_at = at, .first = p->strips, .strips = strips, .bytes_at = p->bytes };
         if (!glu) p->part[i].bias = vector_of(j->call->w[W_LINEAR_BIAS + i]);
-        p->pieces += (strips + each - 1) / each;
+        p->strips += strips;
+        p->bytes += (int64_t)strips * (int64_t)w->strip_bytes;
         at += (int)w->out;
     }
 }
 
-static const struct part *part_of(const struct parts *p, int piece)
+/* Where the part of a thread begins, by bytes. */
+static int cut(const struct parts *p, int thread, int n_threads)
+{
+    if (thread >= n_threads) return p->strips;
+    int64_t at = p->bytes * thread / n_threads;
+    int m = p->n - 1;
+    while (at < p->part[m].bytes_at) m--;
+    const struct part *x = &p->part[m];
+    return x->first + (int)((at - x->bytes_at) / (int64_t)x->w->strip_bytes) / PAIR * PAIR;
+}
+
+static struct share own_part(const struct parts *p, int thread, int n_threads)
+{
+    return (struct share){ cut(p, thread, n_threads), cut(p, thread + 1, n_threads) };
+}
+
+static const struct part *part_of(const struct parts *p, int strip)
 {
     int m = p->n - 1;
-    while (piece < p->part[m].first) m--;
+    while (strip < p->part[m].first) m--;
     return &p->part[m];
+}
+
+/* Strips to take at a time: whole calls of the product, fewer when there would be less than 4 pieces each. */
+static int piece_strips(const struct parts *p, int n_threads)
+{
+    int n = (int)((int64_t)PIECE_BYTES * p->strips / p->bytes), fair = p->strips / (4 * n_threads);
+    if (n > fair) n = fair;
+    n = n / PRODUCT_STRIPS * PRODUCT_STRIPS;
+    return n < PRODUCT_STRIPS ? PRODUCT_STRIPS : n;
+}
+
+/* The strips that a thread works on next. It takes them before it works on the last, so that the product can ask memory
+ * for them. */
+static bool take_piece(const struct job *j, const struct run *r, const struct parts *p, int thread, struct share *out)
+{
+    int n = r->n_threads, each = piece_strips(p, n);
+    if (share_take(j, r, thread, true, own_part(p, thread, n), each, out)) return true;
+    if (p->bytes < (int64_t)STEAL_BYTES * n) return false;
+    for (int i = 1; i < n; i++)
+        if (share_take(j, r, (thread + i) % n, false, own_part(p, (thread + i) % n, n), each, out)) return true;
+    return false;
 }
 
 static const uint8_t *strip_at(const struct packed *w, int strip)
@@ -54,26 +86,20 @@ static const uint8_t *strip_at(const struct packed *w, int strip)
     return w->data + (size_t)strip * w->strip_bytes;
 }
 
-/* Every thread begins with the piece of its number and takes the others as they come. It takes one before it
- * works on the last, so that the product can ask memory for it. */
-static int take_piece(const struct job *j, const struct run *r)
+static const uint8_t *strip_in(const struct parts *p, int strip)
 {
-    return r->n_threads + atomic_fetch_add_explicit(j->next, 1, memory_order_relaxed);
+    const struct part *m = part_of(p, strip);
+    return strip_at(m->w, strip - m->first);
 }
 
-/* Where a thread reads next: a piece of this job, or its first of the job after. */
-static const uint8_t *piece_at(const struct job *j, const struct run *r, const struct parts *p, int piece, int thread)
+/* Where a thread reads first in the job after, or NULL. */
+static const uint8_t *after_at(const struct job *j, const struct run *r, int thread)
 {
     struct parts after;
-    if (piece >= p->pieces) {
-        if (!j->after) return NULL;
-        find_parts(j->after, r->n_threads, &after);
-        p = &after;
-        piece = thread;
-        if (piece >= p->pieces) return NULL;
-    }
-    const struct part *m = part_of(p, piece);
-    return strip_at(m->w, (piece - m->first) * m->strips);
+    if (!j->after) return NULL;
+    find_parts(j->after, &after);
+    struct share own = own_part(&after, thread, r->n_threads);
+    return own.from < own.to ? strip_in(&after, own.from) : NULL;
 }
 
 /* n sums of a row to their place. */
@@ -112,13 +138,12 @@ static void finish(const struct job *j, const struct part *m, const struct produ
         }
 }
 
-static void do_piece(const struct job *j, const struct run *r, const struct part *m, int piece, const uint8_t *then,
-                     int thread)
+/* Strips [from, to) of one matrix. */
+static void do_strips(const struct job *j, const struct run *r, const struct part *m, int from, int to,
+                      const uint8_t *then, int thread)
 {
     float *y = (float *)scratch_of(r, thread);
     product_fn product = kernels_product(&r->cpu->kernels, m->w->format->id);
-    int from = (piece - m->first) * m->strips;
-    int to = from + m->strips < m->w->n_strips ? from + m->strips : m->w->n_strips;
     struct product p = { .w = m->w, .x = j->x[m->w->strips_as->x], .n_rows = r->rows[j->rows], .y = y,
                          .scratch = y + PRODUCT_STRIPS * PRODUCT_COLS * LANES };
     for (p.first_col = 0; p.first_col < p.n_rows; p.first_col += PRODUCT_COLS) {
@@ -138,10 +163,17 @@ void job_linear(const struct job *j, const struct run *r, int thread)
 {
     if (!r->rows[j->rows]) return;
     struct parts p;
-    find_parts(j, r->n_threads, &p);
-    for (int piece = thread, next; piece < p.pieces; piece = next) {
-        next = take_piece(j, r);
-        do_piece(j, r, part_of(&p, piece), piece, piece_at(j, r, &p, next, thread), thread);
+    struct share mine, next;
+    find_parts(j, &p);
+    for (bool more = take_piece(j, r, &p, thread, &mine); more; mine = next) {
+        more = take_piece(j, r, &p, thread, &next);
+        const uint8_t *then = more ? strip_in(&p, next.from) : after_at(j, r, thread);
+        for (int s = mine.from; s < mine.to;) {
+            const struct part *m = part_of(&p, s);
+            int end = m->first + m->strips < mine.to ? m->first + m->strips : mine.to;
+            do_strips(j, r, m, s - m->first, end - m->first, end < mine.to ? strip_in(&p, end) : then, thread);
+            s = end;
+        }
     }
 }
 
@@ -180,21 +212,20 @@ static void glu_columns(const struct job *j, const struct run *r, int s, struct 
 void job_glu(const struct job *j, const struct run *r, int thread)
 {
     struct parts all;
-    find_parts(j, r->n_threads, &all);
-    const struct part *gate = &all.part[0];
-    int strips = (j->out_cols + LANES - 1) / LANES;
+    struct share mine, next;
+    find_parts(j, &all);
+    const struct packed *gate = all.part[0].w;
     float *y = (float *)scratch_of(r, thread);
     struct product p = { .n_rows = r->rows[j->rows], .y = y,
                          .scratch = y + 2 * PRODUCT_STRIPS * PRODUCT_COLS * LANES };
-    for (int piece = thread, next; piece < all.pieces; piece = next) {
-        next = take_piece(j, r);
-        const uint8_t *then = piece_at(j, r, &all, next, thread);
-        int from = piece * gate->strips, to = from + gate->strips < strips ? from + gate->strips : strips;
+    for (bool more = take_piece(j, r, &all, thread, &mine); more; mine = next) {
+        more = take_piece(j, r, &all, thread, &next);
+        const uint8_t *then = more ? strip_at(gate, next.from) : after_at(j, r, thread);
         for (p.first_col = 0; p.first_col < p.n_rows; p.first_col += PRODUCT_COLS) {
             p.n_cols = p.n_rows - p.first_col < PRODUCT_COLS ? p.n_rows - p.first_col : PRODUCT_COLS;
-            for (int s = from; s < to; s += PRODUCT_STRIPS) {
-                p.n_strips = to - s < PRODUCT_STRIPS ? to - s : PRODUCT_STRIPS;
-                glu_columns(j, r, s, p, s + PRODUCT_STRIPS < to ? strip_at(gate->w, s + PRODUCT_STRIPS) : then);
+            for (int s = mine.from; s < mine.to; s += PRODUCT_STRIPS) {
+                p.n_strips = mine.to - s < PRODUCT_STRIPS ? mine.to - s : PRODUCT_STRIPS;
+                glu_columns(j, r, s, p, s + PRODUCT_STRIPS < mine.to ? strip_at(gate, s + PRODUCT_STRIPS) : then);
             }
         }
     }

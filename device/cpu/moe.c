@@ -7,7 +7,7 @@
  * of its own. A strip of 16 rows may belong to two experts; each then computes it and keeps its own lanes. */
 #include <assert.h>
 
-#include "device/cpu/cpu.h"
+#include "device/cpu/share.h"
 #include "device/cpu/vec.h"
 
 void job_group(const struct job *j, const struct run *r, int thread)
@@ -61,7 +61,7 @@ static bool take_piece(const struct job *j, int n, int each, struct piece *p)
 {
     const struct moe_attr *a = j->call->attr;
     int most = (n + 2 * LANES - 2) / LANES, pieces = (most + PIECE_STRIPS - 1) / PIECE_STRIPS;
-    int at = atomic_fetch_add_explicit(j->next, 1, memory_order_relaxed);
+    int at = share_next(j);
     if (at >= *j->routes.n_active * pieces) return false;
     int expert = j->routes.active[at / pieces];
     bool shared = a->shared && expert == a->experts - 1;

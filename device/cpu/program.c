@@ -41,7 +41,7 @@ static void *value_at(const struct build *b, struct val v)
 static void add_job(struct build *b, struct job job)
 {
     if (b->p->jobs) {
-        job.next = &b->p->next[b->n_jobs];
+        job.taken = &b->p->taken[b->n_jobs];
         b->p->jobs[b->n_jobs] = job;
     }
     b->before = job.call;
@@ -319,9 +319,10 @@ luce_status cpu_compile(struct device *d, struct program **out, const struct tap
     add_calls(&b);
     p->n_jobs = b.n_jobs;
     struct job *jobs = mem_array((size_t)b.n_jobs + 1, sizeof *jobs);
-    p->next = mem_array((size_t)b.n_jobs + 1, sizeof *p->next);
+    p->taken_stride = rounded((size_t)(b.n_jobs + 1) * sizeof *p->taken) / sizeof *p->taken;
+    p->taken = mem_aligned((size_t)b.cpu->n_threads * p->taken_stride * sizeof *p->taken, ALIGN);
     p->jobs = jobs;
-    if (!jobs || !p->next || !place(&b)) goto bad;
+    if (!jobs || !p->taken || !place(&b)) goto bad;
     add_calls(&b);
     const struct job *after = NULL;
     for (int i = p->n_jobs - 1; i >= 0; i--) {
@@ -342,7 +343,7 @@ void cpu_program_close(struct device *d, struct program *p)
     if (!p) return;
     if (!p->cache) mem_free(p->memory);
     mem_free(p->jobs);
-    mem_free(p->next);
+    mem_free(p->taken);
     mem_free(p->ropes);
     mem_free(p);
 }
@@ -401,7 +402,7 @@ luce_status cpu_run(struct device *d, struct program *p, const struct step *s, t
         luce_status st = cache_edit(p->cache, s, err);
         if (st) return st;
     }
-    for (int i = 0; i < p->n_jobs; i++) atomic_store_explicit(&p->next[i], 0, memory_order_relaxed);
+    memset(p->taken, 0, (size_t)r.n_threads * p->taken_stride * sizeof *p->taken);
     if (trace) run_traced(&r, trace, context);
     else pool_run(r.cpu->pool, walk, &r);
     return LUCE_OK;

@@ -1,6 +1,7 @@
 /* device/cpu/table.h - the op bodies and the row of one instruction set. The including file defines
  * K(name), the suffix of its functions, and includes the lanes of its instruction set. */
 #include "device/cpu/group.h"
+#include "device/cpu/share.h"
 #include "device/cpu/vec.h"
 
 #include "device/cpu/quantise.h"
