@@ -38,6 +38,7 @@ struct attn_unit {
     int lo[COLS], hi[COLS];             /* visible positions, but not those in [gap, past) */
     int gap[COLS];
     int past;                           /* where bank rows begin; INT32_MAX in a wide step */
+    const uint8_t *then_k, *then_v;     /* where this thread's next unit begins, or NULL */
 };
 static const float LOWEST = -1e30f;
 
@@ -81,17 +82,20 @@ INLINE uint64_t visible_bits(const struct attn_unit *u, int c, int t)
     return see;
 }
 
-/* Where 64 positions lie: their page, the bank, the page of the next 64; NULL: nowhere, or not needed. */
+/* Where 64 positions lie: their page, the bank; keys and values to ask for meanwhile, those of the next 64 or, after
+ * the last page, of the next unit. NULL: nowhere, or not needed. */
 struct attn_place {
-    const uint8_t *page, *bank, *next;
+    const uint8_t *page, *bank, *next_k, *next_v;
 };
 
 INLINE struct attn_place place_of(const struct attn_unit *u, int t)
 {
     int kind = u->layer->kind, slot = u->seq->slot;
-    return (struct attn_place){ .page = t < u->past ? page_of(u->cache, kind, slot, t) : NULL,
-                                .bank = u->past < t + PAGE ? bank_of(u->cache, kind, slot) : NULL,
-                                .next = t + PAGE < u->past ? page_of(u->cache, kind, slot, t + PAGE) : NULL };
+    const uint8_t *page = t < u->past ? page_of(u->cache, kind, slot, t) : NULL;
+    const uint8_t *next = t + PAGE < u->past ? page_of(u->cache, kind, slot, t + PAGE) : NULL;
+    return (struct attn_place){ .page = page, .bank = u->past < t + PAGE ? bank_of(u->cache, kind, slot) : NULL,
+                                .next_k = next ? next + kv_k_at(u->layer, u->kv_head) : page ? u->then_k : NULL,
+                                .next_v = next ? next + kv_v_at(u->layer, u->kv_head) : page ? u->then_v : NULL };
 }
 
 /* Where position p of row `row` lies: a page and a place in it, or NULL. */
@@ -323,6 +327,17 @@ INLINE bool spread(const struct run *r, const struct attn_attr *a)
     return false;
 }
 
+/* The next unit of a narrow step, if there is one: a kv head of the sequence from a split on. */
+INLINE void find_then(struct attn_unit *u, bool more, int kv_head, int split)
+{
+    int past = u->seq->past, window = u->a->window, lo = window && past >= window ? past - window + 1 : 0;
+    int t = split * SPLIT > lo ? split * SPLIT : lo / PAGE * PAGE;
+    more = more && u->past != INT32_MAX && t < past;
+    const uint8_t *page = more ? page_of(u->cache, u->layer->kind, u->seq->slot, t) : NULL;
+    u->then_k = page ? page + kv_k_at(u->layer, kv_head) : NULL;
+    u->then_v = page ? page + kv_v_at(u->layer, kv_head) : NULL;
+}
+
 static void K(attn)(const struct job *j, const struct run *r, int thread)
 {
     const struct step *s = r->step;
@@ -338,14 +353,17 @@ static void K(attn)(const struct job *j, const struct run *r, int thread)
         struct splits splits = splits_of(u.a, u.seq);
         int cols = u.seq->n_rows * group, each = spreads ? splits.n : 1, tiles = units_of(r, u.a, cols, each);
         int most = (cols + tiles - 1) / tiles, n = tiles * u.a->kv_heads * each;
-        for (; mine < base + n; mine = r->n_threads + share_next(j)) {
-            int at = mine - base;
+        for (int next; mine < base + n; mine = next) {
+            int at = mine - base, split = spreads ? splits.first + at % each : -1;
+            next = r->n_threads + share_next(j);
             u.kv_head = at / each % u.a->kv_heads;
             u.first = (tiles - 1 - at / each / u.a->kv_heads) * most;    /* the longest first */
             u.n = cols - u.first < most ? cols - u.first : most;
             if (u.n <= 0) continue;
             unit_columns(&u);
-            K(attn_unit)(r, j, &u, spreads ? splits.first + at % each : -1, thread);
+            find_then(&u, next < base + n, (next - base) / each % u.a->kv_heads,
+                      spreads ? splits.first + (next - base) % each : 0);
+            K(attn_unit)(r, j, &u, split, thread);
         }
         base += n;
     }

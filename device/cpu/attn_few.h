@@ -8,6 +8,7 @@ INLINE bool few_can(const struct kv_layer *y, int dim)
 
 /* Rows of a tile. */
 struct few_tile {
+    int n;                              /* up to the last that is seen */
     const uint8_t *k[PAGE], *v[PAGE];   /* rows; of zeros where nobody sees */
     const uint8_t *next_k, *next_v;     /* the tile after, or NULL */
     uint64_t k_row, v_row;
@@ -19,6 +20,7 @@ static void K(few_find)(const struct attn_unit *u, int row, int t, uint64_t need
     static const uint16_t zeros[CPU_HEAD_MAX];
     uint64_t k_at = kv_k_at(u->layer, u->kv_head), v_at = kv_v_at(u->layer, u->kv_head);
     struct attn_place at = place_of(u, t);
+    r->n = PAGE - __builtin_clzll(need);
     r->k_row = r->v_row = 2 * (uint64_t)u->a->head_dim;
     for (int i = 0; i < PAGE; i++) {
         int place = 0;
@@ -26,8 +28,8 @@ static void K(few_find)(const struct attn_unit *u, int row, int t, uint64_t need
         r->k[i] = page ? page + k_at + (uint64_t)place * r->k_row : (const uint8_t *)zeros;
         r->v[i] = page ? page + v_at + (uint64_t)place * r->v_row : (const uint8_t *)zeros;
     }
-    r->next_k = at.next ? at.next + k_at : NULL;
-    r->next_v = at.next ? at.next + v_at : NULL;
+    r->next_k = at.next_k;
+    r->next_v = at.next_v;
 }
 
 #ifndef LANES_TURN                      /* the lanes have one of their own */
@@ -42,7 +44,7 @@ INLINE void v_turn_halves(const uint8_t *const *row, int at, int n, uint16_t *to
 static void K(few_turn)(struct few_tile *r, struct attn_work *w, int dim)
 {
     uint16_t *kt = (uint16_t *)(void *)w->x;
-    for (int from = 0; from < PAGE; from += LANES)
+    for (int from = 0; from < r->n; from += LANES)
         for (int d = 0; d < dim; d += 2 * LANES) {
             int n = dim - d < 2 * LANES ? dim - d : 2 * LANES;
             if (r->next_k) ask_for(r->next_k + (from * r->k_row + (uint64_t)d * 2 * LANES) / 2, LANES * (uint64_t)n);
@@ -55,6 +57,20 @@ static void K(few_turn)(struct few_tile *r, struct attn_work *w, int dim)
 INLINE v16 from_half(uint32_t format, const uint8_t *p)
 {
     return format == Q_F16 ? v_from_f16(p) : v_from_bf16(p);
+}
+
+/* As block_scores, of a tile with few positions, such as a step's own rows: 16 at a time. Nobody sees the rest. */
+INLINE void few_scores(uint32_t format, const struct few_tile *r, struct attn_work *w, int c, int m, int dim, int wide)
+{
+    for (int i = 0; i < PAGE; i += LANES) {
+        v16 s[BLOCK];
+        for (int x = 0; x < m; x++) s[x] = v_all(0.0f);
+        for (int d = 0; i < r->n && d < dim; d++) {
+            v16 k = from_half(format, (const uint8_t *)(r->kt + d * PAGE + i));
+            for (int x = 0; x < m; x++) s[x] = v_fma(k, v_all(w->q[(c + x) * wide + d]), s[x]);
+        }
+        for (int x = 0; x < m; x++) v_store(w->p + x * PAGE + i, s[x]);
+    }
 }
 
 /* Scores of m columns from c on with the tile's positions, into w->p. m is a constant. */
@@ -90,7 +106,7 @@ INLINE void block_values(uint32_t format, const struct few_tile *r, struct attn_
             for (int j = 0; j < SPAN; j++)
                 acc[x][j] = j < n ? v_mul(v_load(w->acc + (c + x) * wide + d + j * LANES), v_all(f[x])) : v_all(0.0f);
         if (n == SPAN) {
-            for (int i = 0; i < PAGE; i++) {
+            for (int i = 0; i < r->n; i++) {
                 v16 v[SPAN];
                 if (c == 0 && r->next_v) ask_for(r->next_v + i * r->v_row + 2 * (uint64_t)d, 2 * SPAN * LANES);
                 for (int j = 0; j < SPAN; j++) v[j] = from_half(format, r->v[i] + 2 * (d + j * LANES));
@@ -100,7 +116,7 @@ INLINE void block_values(uint32_t format, const struct few_tile *r, struct attn_
                 }
             }
         } else {
-            for (int i = 0; i < PAGE; i++)
+            for (int i = 0; i < r->n; i++)
                 for (int x = 0; x < m; x++)
                     for (int j = 0; j < SPAN; j++)
                         if (j < n) acc[x][j] = v_fma(v_all(w->p[x * PAGE + i]),
@@ -166,7 +182,8 @@ INLINE void block_tile(uint32_t format, const struct attn_unit *u, const struct 
     uint64_t any = 0;
     for (int x = 0; x < m; x++) any |= see[c + x];
     if (!any) return;
-    block_scores(format, r, w, c, m, dim, wide);
+    if (r->n > PAGE / 2) block_scores(format, r, w, c, m, dim, wide);
+    else few_scores(format, r, w, c, m, dim, wide);
     block_softmax(u, w, c, m, see, f);
     block_values(format, r, w, c, m, f, wide);
 }

@@ -370,7 +370,7 @@ static void K(many_tile)(const struct attn_unit *u, struct attn_work *w, int row
     int piece = pairs ? 2 * KEYS : KEYS;
     struct many_ask ask = { NULL, y->k_head / (uint64_t)(PAGE / piece * wide / LANES) };
     for (int first = 0; first < tile.n; first += piece) {
-        if (at.next) ask.at = at.next + kv_k_at(y, u->kv_head) + (uint64_t)(first / piece * wide / LANES) * ask.bytes;
+        if (at.next_k) ask.at = at.next_k + (uint64_t)(first / piece * wide / LANES) * ask.bytes;
         K(load_keys)(u, &tile, first, pairs, w->x);
         for (int i = 0; i < tile.n_runs; i++) {
             if (tile.run[i].n <= first) continue;
@@ -382,7 +382,7 @@ static void K(many_tile)(const struct attn_unit *u, struct attn_work *w, int row
     for (int d = 0; d < wide; d += DIMS) {
         int to = d + DIMS < wide ? d + DIMS : wide;
         ask.bytes = y->v_head * (uint64_t)(to - d) / (uint64_t)wide;
-        if (at.next) ask.at = at.next + kv_v_at(y, u->kv_head) + y->v_head * (uint64_t)d / (uint64_t)wide;
+        if (at.next_v) ask.at = at.next_v + y->v_head * (uint64_t)d / (uint64_t)wide;
         K(load_values)(u, &tile, d, to, w->v);
         for (int i = 0; i < tile.n_runs; i++) {
             K(run_values)(w, &tile.run[i], tile.n, d, to - d, stride, ask);

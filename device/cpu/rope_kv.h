@@ -53,13 +53,37 @@ INLINE void encode_row(uint32_t format, int dim, uint8_t *block, int pos, const 
     for (int d = 0; d < dim; d += LANES) v_to_f16(at + 2 * d, v_load(x + d));
 }
 
+/* Where the key of a row goes: its page, or NULL, and the place in it. */
+INLINE uint8_t *row_page(const struct job *j, const struct run *r, int row, int *place)
+{
+    const struct device_cache *c = r->program->cache;
+    const struct step_row *sr = &r->step->row[row];
+    const struct step_seq *s = &r->step->seq[sr->seq];
+    int kind = c->layout->layer[j->call->layer].kind;
+    *place = r->step->head.wide ? sr->index % PAGE : row - s->first_row;
+    return r->step->head.wide ? page_of(c, kind, s->slot, sr->index) : bank_of(c, kind, s->slot);
+}
+
+/* Asks for the lines that key head `head` of a row will be written to. They lie in memory, and stores wait for one line
+ * after the other. */
+INLINE void ask_to_write(const struct job *j, const struct run *r, int row, int head)
+{
+    const struct kv_layer *y = &r->program->cache->layout->layer[j->call->layer];
+    int place;
+    const uint8_t *page = row_page(j, r, row, &place);
+    if (!page) return;
+    uint64_t k_row = kv_row_bytes(y->k_format, y->k_dim), v_row = kv_row_bytes(y->v_format, y->v_dim);
+    const uint8_t *k = page + kv_k_at(y, head) + (uint64_t)place * k_row;
+    const uint8_t *v = page + kv_v_at(y, head) + (uint64_t)place * v_row;
+    for (uint64_t i = 0; i < k_row; i += 64) __builtin_prefetch(k + i, 1);
+    for (uint64_t i = 0; i < v_row; i += 64) __builtin_prefetch(v + i, 1);
+}
+
 /* Head h of row `row`: q heads, then k heads (with the v head beside). */
 INLINE void rope_head(const struct job *j, const struct run *r, int row, int h)
 {
     const struct rope_kv_attr *a = j->call->attr;
-    const struct step_row *sr = &r->step->row[row];
-    const struct step_seq *s = &r->step->seq[sr->seq];
-    int dim = a->head_dim;
+    int dim = a->head_dim, place;
     bool key = h >= a->heads;
     int stride = a->q_stride ? a->q_stride : dim, at = key ? a->heads * stride + (h - a->heads) * dim : h * stride;
     const float *x = (const float *)j->in[0] + (int64_t)row * j->cols + at;
@@ -74,14 +98,26 @@ INLINE void rope_head(const struct job *j, const struct run *r, int row, int h)
     }
     if (a->layout != ROPE_NONE) rotate(z, a, j->rope->at + (int64_t)row * j->rope->pairs * 2);
     if (!key) return;
+    const struct kv_layer *y = &r->program->cache->layout->layer[j->call->layer];
+    uint8_t *page = row_page(j, r, row, &place);
+    if (!page) return;
+    int head = h - a->heads;
+    encode_row(y->k_format, dim, page + kv_k_at(y, head), place, z);
+    encode_row(y->v_format, dim, page + kv_v_at(y, head), place, x + a->kv_heads * dim);
+}
+
+/* Asks for the first 64 positions of the kv head that this thread attends to first, as a rule. */
+INLINE void ask_to_read(const struct job *j, const struct run *r, int thread)
+{
     const struct device_cache *c = r->program->cache;
     const struct kv_layer *y = &c->layout->layer[j->call->layer];
-    bool wide = r->step->head.wide;
-    uint8_t *page = wide ? page_of(c, y->kind, s->slot, sr->index) : bank_of(c, y->kind, s->slot);
+    const struct step_seq *s = &r->step->seq[0];
+    int window = c->layout->kind[y->kind].window, t = window && s->past >= window ? s->past - window + 1 : 0;
+    const uint8_t *page = r->step->head.wide || t >= s->past ? NULL : page_of(c, y->kind, s->slot, t);
     if (!page) return;
-    int pos = wide ? sr->index % PAGE : row - s->first_row, head = h - a->heads;
-    encode_row(y->k_format, dim, page + kv_k_at(y, head), pos, z);
-    encode_row(y->v_format, dim, page + kv_v_at(y, head), pos, x + a->kv_heads * dim);
+    const uint8_t *k = page + kv_k_at(y, thread % y->kv_heads), *v = page + kv_v_at(y, thread % y->kv_heads);
+    for (uint64_t i = 0; i < y->k_head; i += 64) __builtin_prefetch(k + i, 0, 2);
+    for (uint64_t i = 0; i < y->v_head; i += 64) __builtin_prefetch(v + i, 0, 2);
 }
 
 static void K(rope_kv)(const struct job *j, const struct run *r, int thread)
@@ -99,6 +135,9 @@ static void K(rope_kv)(const struct job *j, const struct run *r, int thread)
         pool_barrier(r->cpu->pool, thread);
     }
     int heads = a->heads + a->kv_heads;
+    ask_to_read(j, r, thread);
     pool_share((int64_t)r->rows[j->rows] * heads, thread, r->n_threads, &from, &to);
+    for (int64_t i = from; i < to; i++)
+        if (i % heads >= a->heads) ask_to_write(j, r, (int)(i / heads), (int)(i % heads) - a->heads);
     for (int64_t i = from; i < to; i++) rope_head(j, r, (int)(i / heads), (int)(i % heads));
 }
