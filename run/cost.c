@@ -8,6 +8,7 @@ static const double long_step = 0.5;        /* seconds; wider ones are not tried
 static const double rate = 0.1;             /* weight of a new time of this width ... */
 static const double drift = 0.03;           /* ... and for all others */
 static const double most_ratio = 1.5;       /* a time beyond it is an interruption */
+static const double forget = 0.01;          /* of what one width differs by, with each step */
 
 static luce_status time_step(struct runner *r, struct seq *s, int n, double *seconds, luce_error *err)
 {
@@ -45,7 +46,8 @@ luce_status cost_measure(struct cost *c, struct runner *r, int most, luce_error 
     return st;
 }
 
-double cost_of(const struct cost *c, int n)
+/* As measured at first. */
+static double first_cost(const struct cost *c, int n)
 {
     int low = n, high = n;
     while (low > 0 && !(c->seconds[low] > 0)) low--;
@@ -62,6 +64,12 @@ double cost_of(const struct cost *c, int n)
     return c->seconds[low] + (c->seconds[high] - c->seconds[low]) * (n - low) / (high - low);
 }
 
+double cost_of(const struct cost *c, int n)
+{
+    double own = n <= NARROW_ROWS ? c->own[n] : 0;
+    return first_cost(c, n) * (1 + c->drift) * (1 + own);
+}
+
 void cost_observe(struct cost *c, int n, double seconds)
 {
     if (n < 1 || n > NARROW_ROWS || !(seconds > 0)) return;
@@ -72,7 +80,7 @@ void cost_observe(struct cost *c, int n, double seconds)
     }
     double ratio = seconds / expected;
     if (ratio > most_ratio) ratio = most_ratio;
-    if (c->seconds[n] > 0) c->seconds[n] *= 1 + (rate - drift) * (ratio - 1);
-    else c->seconds[n] = expected * ratio;
-    for (int i = 1; i <= NARROW_ROWS; i++) c->seconds[i] *= 1 + drift * (ratio - 1);
+    for (int i = 1; i <= NARROW_ROWS; i++) c->own[i] *= 1 - forget;
+    c->own[n] += (rate - drift) * (1 + c->own[n]) * (ratio - 1);
+    c->drift += drift * (1 + c->drift) * (ratio - 1);
 }
