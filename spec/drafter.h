@@ -40,6 +40,7 @@ struct draft {
     int foreseen;                   /* rows of the block that was guessed before the last token was known; 0: none */
     const struct script *script;    /* NULL unless there is one */
     struct tree tree;               /* holds the root; the drafter adds to it */
+    bool copied;                    /* what is in it stood in the text before, and the drafter is not asked */
     bool declined;                  /* a guess would not pay, so there is none */
     double seconds;                 /* that the guess took */
     double price;                   /* of the step, guess and check, in plain steps of the text; 0: not known */
@@ -97,6 +98,8 @@ struct drafter {
     void (*close)(struct drafter_state *s);     /* NULL is fine */
 };
 
+/* Asked before drafters that take time, see speculate.c. */
+extern const struct drafter drafter_ngram;
 /* NULL: nobody has that name. LUCE_E_ARG of drafter_get lists the known ones. */
 const struct drafter *drafter_find(const char *name);
 luce_status drafter_get(const struct drafter **out, const char *name, luce_error *err);

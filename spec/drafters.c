@@ -5,8 +5,8 @@
 #include "base/mem.h"
 #include "spec/drafter.h"
 
-extern const struct drafter drafter_none, drafter_ngram, drafter_model, drafter_dflash, drafter_dflash2,
-                            drafter_mtp, drafter_scripted;
+extern const struct drafter drafter_none, drafter_model, drafter_dflash, drafter_dflash2, drafter_mtp,
+                            drafter_scripted;
 static const struct drafter *const drafters[] = {
     &drafter_none, &drafter_ngram, &drafter_model, &drafter_dflash, &drafter_dflash2, &drafter_mtp,
     &drafter_scripted,

@@ -8,11 +8,13 @@ static const double slower = 1.5;           /* ... which counts as at most this 
 void policy_init(struct policy *p)
 {
     record_init(&p->all);
+    record_init(&p->all_copied);
 }
 
 void policy_begin(struct policy *p, int slot)
 {
-    p->slot[slot] = p->all;
+    record_begin(&p->slot[slot], &p->all);
+    record_begin(&p->copied[slot], &p->all_copied);
 }
 
 /* The guess of n texts. */
@@ -68,6 +70,8 @@ static void limit(struct policy *p, struct draft *d, int n, int texts, int share
     d->seconds = d->price = 0;
     d->block = d->foreseen ? d->foreseen : p->block;
     d->declined = false;
+    if (d->copied) d->most = d->tree.n - 1;
+    if (d->copied) return;
     if (d->depth > d->block - 1) d->depth = d->block - 1;
     d->most = d->fixed ? d->fixed : p->most;
     if (d->fixed && d->most > share) d->most = share;
@@ -88,7 +92,7 @@ void policy_limit(struct policy *p, struct draft *const *drafts, int n, int base
     for (int i = 0; i < n; i++) limit(p, drafts[i], n, n + base_rows, room / n);
 }
 
-/* What the step may lose is not there for the guess any more. */
+/* What the step may lose is not there for the guess any more. Where a copy is checked, the next step may go on with it. */
 int policy_foresee(struct policy *p, const struct draft *now, int depth, int n, int texts)
 {
     struct record_of_guesses *r = &p->slot[now->slot];
@@ -96,7 +100,7 @@ int policy_foresee(struct policy *p, const struct draft *now, int depth, int n, 
     double credit = r->credit;
     if (depth > p->block - 1) depth = p->block - 1;
     if (depth > most) depth = most;
-    if (depth <= 0 || room <= 0) return 0;
+    if (depth <= 0 || room <= 0 || now->copied) return 0;
     if (now->fixed) return p->block;
     if (now->price > 1) r->credit -= now->price - 1;
     depth = record_pays(r) ? width_depth(&p->cost, r, n, depth, time_of(p, n)) : 0;
@@ -135,6 +139,35 @@ void policy_guessed(struct policy *p, struct draft *const *drafts, int k, double
     for (int i = 0; i < k; i++) drafts[i]->price = expected_time(p, drafts[i], deepest, k);
 }
 
+static struct width_of width_of(const struct policy *p, struct draft *d, int texts)
+{
+    const struct record_of_guesses *r = &p->slot[d->slot];
+    return (struct width_of){ .record = d->copied ? &p->copied[d->slot] : r, .tree = &d->tree,
+                              .spare = r->credit * cost_of(&p->cost, texts) / texts - d->price,
+                              .speed = record_speed(r) };
+}
+
+/* Without branches: the path that was added first, which is the best one. */
+static void first_path(struct tree *t)
+{
+    int n = 1;
+    while (n < t->n && t->parent[n] == n - 1) n++;
+    t->n = n;
+}
+
+void policy_copied(struct policy *p, struct draft *const *drafts, int n, int texts)
+{
+    for (int i = 0; i < n; i++) {
+        struct draft *d = drafts[i];
+        if (p->chain) first_path(&d->tree);
+        d->copied = true;
+        d->price = 0;
+        struct width_of w = width_of(p, d, texts);
+        width_prune(&p->cost, &w, 1, texts - 1, NARROW_ROWS - texts);
+        d->copied = d->tree.n > 1;
+    }
+}
+
 /* Decides after the guess what of it is worth checking. */
 static void prune(struct policy *p, struct draft *const *drafts, int n, int base_rows, int room)
 {
@@ -142,7 +175,6 @@ static void prune(struct policy *p, struct draft *const *drafts, int n, int base
     struct draft *open[STEP_SEQS];
     struct tree tried;
     int k = 0, texts = base_rows + n;
-    double plain = cost_of(&p->cost, texts);
     for (int i = 0; i < n; i++) {
         struct draft *d = drafts[i];
         if (d->fixed || d->tree.n == 1) {
@@ -150,8 +182,7 @@ static void prune(struct policy *p, struct draft *const *drafts, int n, int base
             room -= d->tree.n - 1;
         } else {
             open[k] = d;
-            const struct record_of_guesses *r = &p->slot[d->slot];
-            w[k++] = (struct width_of){ r, &d->tree, r->credit * plain / texts - d->price };
+            w[k++] = width_of(p, d, texts);
         }
     }
     if (k == 0) return;
@@ -192,6 +223,9 @@ void policy_observe(struct policy *p, const struct draft *d, int n)
     for (int i = 0; i < 2; i++) {
         if (d->price > 0 && !d->fixed) record_account(both[i], n, d->price);
         if (d->price > 0 && !d->fixed && p->costs && d->seconds > 0) record_paid(both[i], n, d->price);
-        if (d->tree.n > 1) record_observe(both[i], &d->tree, n);
+        if (d->tree.n > 1 && !d->copied) record_observe(both[i], &d->tree, n);
     }
+    if (!d->copied || d->tree.n == 1) return;
+    record_observe(&p->copied[d->slot], &d->tree, n);
+    record_observe(&p->all_copied, &d->tree, n);
 }

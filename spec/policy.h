@@ -13,13 +13,16 @@ struct policy {
     bool chain;                     /* no branches */
     struct cost cost;               /* of a step */
     struct guess_time unit;         /* of one text, running mean; by depth: of one pass, however many texts */
-    struct record_of_guesses all, slot[STEP_SEQS];
+    struct record_of_guesses all, slot[STEP_SEQS];      /* of the drafter's guesses; the accounts and speeds of texts */
+    struct record_of_guesses all_copied, copied[STEP_SEQS];     /* of copied ones */
 };
 
 /* cost, unit, costs, most, block and chain are the caller's. */
 void policy_init(struct policy *p);
 /* A new text is in this slot. */
 void policy_begin(struct policy *p, int slot);
+/* Copies of what stood in the text before are in the trees: leaves what gives more than the text has as a rule. */
+void policy_copied(struct policy *p, struct draft *const *drafts, int n, int texts);
 /* Before the guess: most, depth, block and declined of each of n drafts, whose depth is what the text has room for;
  * base_rows: rows of the step that belong to texts without a guess; room: nodes beside the roots. */
 void policy_limit(struct policy *p, struct draft *const *drafts, int n, int base_rows, int room);

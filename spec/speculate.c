@@ -10,6 +10,8 @@ enum { TIMED_DEPTH = 3 };
 struct speculator {
     const struct drafter *drafter;
     struct drafter_state *state;
+    struct drafter_state *copier;   /* of a drafter that takes time: what stood in the text before costs nothing */
+    int copied;                     /* the most tokens of a copy, and how far it reaches */
     double margin;
     bool ahead;                     /* the device takes steps that depend on others */
     double foreseen;                /* seconds that the guesses behind the step under way should take */
@@ -21,6 +23,7 @@ void speculator_close(struct speculator *s)
 {
     if (!s) return;
     if (s->drafter) s->drafter->close(s->state);
+    drafter_ngram.close(s->copier);
     mem_free(s);
 }
 
@@ -121,6 +124,9 @@ luce_status speculator_open(struct speculator **out, const struct speculate_para
     int rows = (s->policy.most + 1) * cache_slots(runner_cache(target));
     st = cost_measure(&s->policy.cost, target, rows < NARROW_ROWS ? rows : NARROW_ROWS, err);
     if (!st && d->costs) st = time_drafter(s, err);
+    if (!st && d->costs) st = drafter_ngram.open(&s->copier, &env, err);
+    s->copied = drafter_ngram.most < s->policy.most ? drafter_ngram.most : s->policy.most;
+    if (p->block && s->copied > p->block - 1) s->copied = p->block - 1;
     if (st) speculator_close(s);
     else *out = s;
     return st;
@@ -129,6 +135,26 @@ luce_status speculator_open(struct speculator **out, const struct speculate_para
 void speculator_begin(struct speculator *s, int slot)
 {
     if (s) policy_begin(&s->policy, slot);
+}
+
+/* What stood in the text before, where that promises more than the text has as a rule. */
+static luce_status copy(struct speculator *s, struct draft *const *drafts, int n, int texts, luce_error *err)
+{
+    struct draft *wanted[STEP_SEQS];
+    int k = 0, depth[STEP_SEQS];
+    for (int i = 0; i < n && s->copier; i++) {
+        struct draft *d = drafts[i];
+        if (d->fixed || d->foreseen || d->depth <= 0) continue;
+        depth[k] = d->depth;
+        d->most = s->copied;
+        d->depth = d->depth < s->copied ? d->depth : s->copied;
+        wanted[k++] = d;
+    }
+    if (k == 0) return LUCE_OK;
+    luce_status st = drafter_ngram.propose(s->copier, wanted, k, err);
+    if (!st) policy_copied(&s->policy, wanted, k, texts);
+    for (int i = 0; i < k; i++) wanted[i]->depth = depth[i];
+    return st;
 }
 
 /* Those that were foreseen come first. */
@@ -144,7 +170,7 @@ static luce_status guess(struct speculator *s, struct draft *const *drafts, int 
         }
     first = k;
     for (int i = 0; i < n; i++)
-        if (drafts[i]->most > 0 && !drafts[i]->foreseen) wanted[k++] = drafts[i];
+        if (drafts[i]->most > 0 && !drafts[i]->foreseen && !drafts[i]->copied) wanted[k++] = drafts[i];
     if (k == 0) return LUCE_OK;
     double start = clock_seconds();
     luce_status st = s->drafter->propose(s->state, wanted, k, err);
@@ -164,8 +190,10 @@ luce_status speculator_draft(struct speculator *s, struct draft *const *drafts, 
             drafts[i]->foreseen = s->drafter->foreseen(s->state, drafts[i]->slot, drafts[i]->n_ids);
         tree_init(&drafts[i]->tree, drafts[i]->ids[drafts[i]->n_ids - 1]);
     }
+    luce_status st = copy(s, drafts, n, n + base_rows, err);
+    if (st) return st;
     policy_limit(&s->policy, drafts, n, base_rows, room);
-    luce_status st = guess(s, drafts, n, err);
+    st = guess(s, drafts, n, err);
     if (!st) policy_prune(&s->policy, drafts, n, base_rows, room);
     return st;
 }

@@ -1,9 +1,11 @@
 /* spec/width.c - see width.h. */
 #include "spec/width.h"
 
-enum { FIRST_PAUSE = 16, LONGEST_PAUSE = 64, FEW_GUESSES = 3 };
-static const double rate = 0.1;             /* weight of the newest guess */
+enum { FIRST_PAUSE = 16, LONGEST_PAUSE = 64, FEW_GUESSES = 8, LONG_MEMORY = 300, SHORT_MEMORY = 25 };
+static const double rate = 0.1;             /* weight of the newest guess at a depth, ... */
+static const double slow_rate = 0.04;       /* ... and of what steps give, of which one says little */
 static const double prior = 0.7;            /* a guessed token comes true, before anything is known */
+static const double hope = 1.4;             /* what guesses that take time give for what they cost, likewise */
 static const double most_correction = 1.5;
 /* Sizes must promise so much more than plain decoding: what cannot be measured well is left. */
 static const double least_gain = 1.03;
@@ -18,20 +20,41 @@ void record_init(struct record_of_guesses *r)
         reach *= prior;
     }
     r->tokens = r->price = 0;
+    r->got = r->spent = 1;
     r->guesses = r->quiet = 0;
     r->pause = FIRST_PAUSE;
+    r->memory = LONG_MEMORY;
     r->credit = first_credit;
+}
+
+void record_begin(struct record_of_guesses *r, const struct record_of_guesses *all)
+{
+    *r = *all;
+    r->memory = SHORT_MEMORY;
+    if (r->guesses > FEW_GUESSES) r->guesses = FEW_GUESSES;
 }
 
 void record_account(struct record_of_guesses *r, int tokens, double price)
 {
     r->credit += tokens - price + more_credit;
     if (r->credit > most_credit) r->credit = most_credit;
+    r->got += slow_rate * (tokens - r->got);
+    r->spent += slow_rate * (price - r->spent);
+}
+
+double record_speed(const struct record_of_guesses *r)
+{
+    return r->got > r->spent ? r->got / r->spent : 1;
 }
 
 void record_paid(struct record_of_guesses *r, int tokens, double price)
 {
-    if (r->guesses < 1 / rate) r->guesses++;
+    if (r->guesses == 0) {
+        r->guesses = FEW_GUESSES;
+        r->tokens = hope * price;
+        r->price = price;
+    }
+    if (r->guesses < r->memory) r->guesses++;
     r->tokens += (tokens - r->tokens) / r->guesses;
     r->price += (price - r->price) / r->guesses;
     if (tokens > least_gain * price) r->quiet = r->pause;       /* after a try: another one at once */
@@ -40,7 +63,7 @@ void record_paid(struct record_of_guesses *r, int tokens, double price)
 
 bool record_pays(const struct record_of_guesses *r)
 {
-    return r->guesses < FEW_GUESSES || r->tokens > least_gain * r->price;
+    return r->guesses == 0 || r->tokens > least_gain * r->price;
 }
 
 void record_observe(struct record_of_guesses *r, const struct tree *t, int n)
@@ -113,20 +136,24 @@ void width_prune(const struct cost *c, const struct width_of *w, int n, int base
     uint64_t taken[STEP_SEQS], best[STEP_SEQS];
     int own[STEP_SEQS] = { 0 };         /* nodes of each text */
     bool full[STEP_SEQS] = { false };
-    for (int k = 0; k < n; k++) taken[k] = best[k] = 1;
-    double plain = cost_of(c, base_rows + n), tokens = n, gain = (double)n / plain * least_gain;
+    double plain = cost_of(c, base_rows + n), speed = base_rows, gain = 0, most = 0;
+    for (int k = 0; k < n; k++) {
+        taken[k] = best[k] = 1;
+        speed += w[k].speed;
+    }
     for (int nodes = 1; nodes <= room && plain > 0;) {
         struct candidate next = next_node(w, n, taken, full);
         if (next.text < 0) break;
-        double takes = cost_of(c, base_rows + n + nodes);
-        full[next.text] = (takes - plain) * (own[next.text] + 1) / nodes > w[next.text].spare;
+        double takes = cost_of(c, base_rows + n + nodes) - plain;
+        full[next.text] = takes * (own[next.text] + 1) / nodes > w[next.text].spare;
         if (full[next.text]) continue;
         taken[next.text] |= UINT64_C(1) << next.node;
         own[next.text]++;
         nodes++;
-        tokens += next.likely;
-        if (tokens / takes <= gain) continue;
-        gain = tokens / takes;
+        gain += next.likely;
+        double more = gain - speed * ((takes / plain + 1) * least_gain - 1);
+        if (more <= most) continue;
+        most = more;
         for (int k = 0; k < n; k++) best[k] = taken[k];
     }
     for (int k = 0; k < n; k++) keep(w[k].tree, best[k]);

@@ -1,8 +1,7 @@
-/* spec/width.h - how much to guess: the nodes for which the tokens that a step is expected to give, over
- * the time that it is expected to take, are most. Expected tokens are the drafter's likelihoods, put
- * right by how far they came true at each depth; time is the measured cost of a step of that many rows
- * and of the guess. When plain decoding is better, nothing is guessed, but for a small try now and then.
- * Threads: one owner. */
+/* spec/width.h - how much to guess: the nodes that are expected to give more tokens than the text usually gets in the
+ * time that they take. Expected tokens are the drafter's likelihoods, put right by how far they came true at each
+ * depth; time is the measured cost of a step of that many rows and of the guess. When plain decoding is better,
+ * nothing is guessed, but for a small try now and then. Threads: one owner. */
 #ifndef LUCE_SPEC_WIDTH_H
 #define LUCE_SPEC_WIDTH_H
 
@@ -13,24 +12,29 @@
 struct record_of_guesses {
     double expected[NARROW_ROWS], accepted[NARROW_ROWS];    /* texts that reached this depth, by depth */
     double tokens, price;               /* of a step with a guess: its tokens, its time in plain steps of the text */
-    int    guesses;                     /* that these are of */
+    int    guesses, memory;             /* that these are of, at most so many */
     int    quiet;                       /* steps since something was last guessed or tried */
     int    pause;                       /* quiet steps before the next try */
     double credit;                      /* plain steps that the text may lose by guesses, see record_account */
+    double got, spent;                  /* tokens and price of a step, whether with a guess or not */
 };
 void record_init(struct record_of_guesses *r);
+/* For a text that begins: what is known of all, which its own guesses soon outweigh. */
+void record_begin(struct record_of_guesses *r, const struct record_of_guesses *all);
 /* A tree was verified; n: rows of its accepted path, the root included. */
 void record_observe(struct record_of_guesses *r, const struct tree *t, int n);
 /* For drafters that cost time: a step with a guess gave so many tokens for the time of `price` plain ones, whether
  * or not any of the guess was checked. */
 void record_paid(struct record_of_guesses *r, int tokens, double price);
-/* False when steps with guesses have given fewer tokens than plain ones would have in their time. The accepted depths
- * cannot tell, since only what seems likely is checked. */
+/* False when steps with guesses have given fewer tokens than plain ones would have in their time. The accepted
+ * depths cannot tell, since only what seems likely is checked. */
 bool record_pays(const struct record_of_guesses *r);
 /* A step gave so many tokens for the time of `price` plain ones, with or without a guess. What is lost comes off the
  * credit, what is won is added up to a bound, and so is a hundredth of a plain step for each; no guess is made that
  * could lose more than is left. So the loss over a text is bounded, whatever guesses are worth. */
 void record_account(struct record_of_guesses *r, int tokens, double price);
+/* Tokens in the time of a plain step, as the text has had them of late; never less than plain decoding gives. */
+double record_speed(const struct record_of_guesses *r);
 /* The likelihood of a node, put right. */
 double record_likely(const struct record_of_guesses *r, const struct tree *t, int node);
 
@@ -39,6 +43,7 @@ struct width_of {
     const struct record_of_guesses *record;
     struct tree *tree;
     double spare;                       /* seconds that its nodes may take, at most */
+    double speed;                       /* tokens that the text has in the time of a plain step, see record_speed */
 };
 /* Prunes the trees to the best size together; base_rows: rows of texts without one. At most `room` nodes
  * beside the roots. What the guess cost is spent, whatever is kept. */

@@ -34,17 +34,20 @@ static const struct drafting {
     int most, block;
     double pass, depth;             /* of its guesses, in steps of one row */
     float likely;                   /* what it says of each token after the one before */
+    float copy;                     /* what a copy of earlier text says of it; 0: nothing to copy */
 } drafters[] = {
-    { "ngram", GUESS_FREE, 15, 16, 0, 0, 0.97f },      { "ngram, short matches", GUESS_FREE, 15, 16, 0, 0, 0.67f },
-    { "draft model, 1/20", GUESS_BY_DEPTH, 8, 9, 0, 0.05, 0.9f },
-    { "draft model, 1/5", GUESS_BY_DEPTH, 8, 9, 0, 0.2, 0.9f },
-    { "draft model, 3/5", GUESS_BY_DEPTH, 8, 9, 0, 0.6, 0.9f },
-    { "draft model, 9/10", GUESS_BY_DEPTH, 8, 9, 0, 0.9, 0.9f },
-    { "mtp", GUESS_BY_DEPTH, 3, 4, 0, 0.08, 0.85f },
-    { "dflash, 1/12", GUESS_BY_PASS, 15, 16, 0.08, 0.001, 0.9f },
-    { "dflash, 3/4", GUESS_BY_PASS, 15, 16, 0.5, 0.02, 0.9f },
-    { "dflash, 2", GUESS_BY_PASS, 15, 16, 1.5, 0.04, 0.9f },
-    { "dflash, 4", GUESS_BY_PASS, 15, 16, 3, 0.07, 0.9f },
+    { "ngram", GUESS_FREE, 15, 16, 0, 0, 0.97f, 0 },      { "ngram, short matches", GUESS_FREE, 15, 16, 0, 0, 0.67f, 0 },
+    { "draft model, 1/20", GUESS_BY_DEPTH, 8, 9, 0, 0.05, 0.9f, 0 },
+    { "draft model, 1/5", GUESS_BY_DEPTH, 8, 9, 0, 0.2, 0.9f, 0 },
+    { "draft model, 3/5", GUESS_BY_DEPTH, 8, 9, 0, 0.6, 0.9f, 0 },
+    { "draft model, 9/10", GUESS_BY_DEPTH, 8, 9, 0, 0.9, 0.9f, 0 },
+    { "mtp", GUESS_BY_DEPTH, 3, 4, 0, 0.08, 0.85f, 0 },
+    { "dflash, 1/12", GUESS_BY_PASS, 15, 16, 0.08, 0.001, 0.9f, 0 },
+    { "dflash, 3/4", GUESS_BY_PASS, 15, 16, 0.5, 0.02, 0.9f, 0 },
+    { "dflash, 2", GUESS_BY_PASS, 15, 16, 1.5, 0.04, 0.9f, 0 },
+    { "dflash, 4", GUESS_BY_PASS, 15, 16, 3, 0.07, 0.9f, 0 },
+    { "dflash, 1/12, copies", GUESS_BY_PASS, 15, 16, 0.08, 0.001, 0.9f, 0.67f },
+    { "dflash, 3/4, copies", GUESS_BY_PASS, 15, 16, 0.5, 0.02, 0.9f, 0.97f },
 };
 
 /* Tokens of a guess that are right, by the text's tokens so far and the number of guesses before. */
@@ -88,13 +91,22 @@ static double guess(const struct drafting *g, struct draft **drafts, int n, stru
     for (int i = 0; i < n; i++) {
         struct draft *d = drafts[i];
         int most = d->most < d->depth ? d->most : d->depth;
-        if (d->most <= 0) continue;
+        if (d->most <= 0 || d->copied) continue;
         if (!d->foreseen) asked[(*k)++] = d;
         for (int node = 0; node < most; node++) tree_add(&d->tree, node, node, d->tree.likely[node] * g->likely);
         if (!d->foreseen && most > deepest) deepest = most;
     }
     double takes = guess_time(g, deepest, *k);
     return *k ? takes > 0 ? takes : 1e-9 : 0;
+}
+
+/* The same tokens as a copy of what stood before. */
+static void copy(struct policy *p, float likely, struct draft **drafts, int n)
+{
+    for (int i = 0; i < n; i++)
+        for (int node = 0; node < drafts[i]->depth && node < 15; node++)
+            tree_add(&drafts[i]->tree, node, node, drafts[i]->tree.likely[node] * likely);
+    policy_copied(p, drafts, n, n);
 }
 
 enum { TEXTS = 4 };
@@ -134,6 +146,7 @@ static double run(const struct sim *s, double *share)
             tree_init(&d[i].tree, 1);
             drafts[i] = &d[i];
         }
+        if (g->copy > 0) copy(&p, g->copy, drafts, n);
         policy_limit(&p, drafts, n, 0, NARROW_ROWS - n);
         double took = guess(g, drafts, n, asked, &k);
         if (k) policy_guessed(&p, asked, k, took);

@@ -239,7 +239,7 @@ TEST(width_is_wide_when_rows_are_free_and_none_when_they_cost_a_step)
         int n = 1 + round % 3;
         for (int i = 0; i < n; i++) {
             random_tree(&t[i], 20, 50);
-            w[i] = (struct width_of){ &r[i], &t[i], INFINITY };
+            w[i] = (struct width_of){ &r[i], &t[i], INFINITY, 1 };
         }
         struct tree before = t[0];
         width_prune(&free_rows, w, n, 0, NARROW_ROWS - n);
@@ -292,7 +292,7 @@ TEST(width_goes_off_when_guesses_fail_and_comes_back_when_they_hold)
     struct record_of_guesses r;
     struct cost c = line(1, 0.05);
     struct tree t;
-    struct width_of w = { &r, &t, INFINITY };
+    struct width_of w = { &r, &t, INFINITY, 1 };
     record_init(&r);
     int tries = 0;
     for (int step = 0; step < 600; step++) {
