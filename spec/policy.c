@@ -92,7 +92,7 @@ void policy_limit(struct policy *p, struct draft *const *drafts, int n, int base
     for (int i = 0; i < n; i++) limit(p, drafts[i], n, n + base_rows, room / n);
 }
 
-/* What the step may lose is not there for the guess any more. Where a copy is checked, the next step may go on with it. */
+/* What the step may lose is not there for the guess any more. Behind a copy the next step may go on copying. */
 int policy_foresee(struct policy *p, const struct draft *now, int depth, int n, int texts)
 {
     struct record_of_guesses *r = &p->slot[now->slot];
