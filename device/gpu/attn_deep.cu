@@ -197,7 +197,7 @@ __device__ inline void put_rows(warp_state<DP> (&w)[TILES], const attn_args &a,
         }
 #pragma unroll
     for (int c = 0; c < COLUMN_PARTS; c++) {
-        for (int k = 0; k < quarter; k++) group_sync(1 + half, QUARTERS * WARP);
+        if (quarter > 0) group_sync(2 + half * (QUARTERS - 1) + quarter, 2 * WARP);
 #pragma unroll
         for (int i = 0; i < TILES; i++)
 #pragma unroll
@@ -220,7 +220,7 @@ __device__ inline void put_rows(warp_state<DP> (&w)[TILES], const attn_args &a,
                 if (to[i][0]) *(float2 *)(to[i][0] + col) = make_float2(y.x, y.y);
                 if (to[i][1]) *(float2 *)(to[i][1] + col) = make_float2(y.z, y.w);
             }
-        for (int k = quarter; k < QUARTERS - 1; k++) group_sync(1 + half, QUARTERS * WARP);
+        if (quarter < QUARTERS - 1) group_sync(3 + half * (QUARTERS - 1) + quarter, 2 * WARP);
     }
 }
 
