@@ -49,7 +49,7 @@ luce_status cost_measure(struct cost *c, struct runner *r, int most, luce_error 
 /* As measured at first. */
 static double first_cost(const struct cost *c, int n)
 {
-    int low = n, high = n;
+    int low = n < NARROW_ROWS ? n : NARROW_ROWS, high = n;
     while (low > 0 && !(c->seconds[low] > 0)) low--;
     while (high <= NARROW_ROWS && !(c->seconds[high] > 0)) high++;
     if (low == n) return c->seconds[n];

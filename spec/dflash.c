@@ -286,12 +286,15 @@ static luce_status propose(struct drafter_state *s, struct draft *const *drafts,
 
 /* ---- guesses behind a step that is queued --------------------------------------------------------- */
 /* Texts all of whose features are in the drafter's cache, up to the step; as many as one step of blocks takes. */
-static int choose_ahead(struct drafter_state *s, const struct foresight *texts, int n, int *slots)
+static int choose_ahead(struct drafter_state *s, struct foresight *texts, int n, int *slots)
 {
     int k = 0, rows = 0;
     for (int i = 0; i < n; i++) {
         const struct follower *f = &s->texts.slot[texts[i].slot];
-        if (!f->seq || f->n_waiting || f->end != texts[i].n_ids - 1 || rows + texts[i].block > NARROW_ROWS) continue;
+        if (!f->seq || f->n_waiting || f->end != texts[i].n_ids - 1 || rows + texts[i].block > NARROW_ROWS) {
+            texts[i].block = 0;
+            continue;
+        }
         rows += texts[i].block;
         slots[k++] = texts[i].slot;
         s->ahead[texts[i].slot] = (struct ahead){ .of = texts[i] };
@@ -334,14 +337,15 @@ static luce_status run_ahead(struct drafter_state *s, const int *slots, int n, l
     return st ? st : read_blocks(s, err);
 }
 
-static luce_status foresee(struct drafter_state *s, const struct foresight *texts, int n, luce_error *err)
+static luce_status foresee(struct drafter_state *s, struct foresight *texts, int n, luce_error *err)
 {
     int slots[STEP_SEQS];
     forget_ahead(s);
-    n = choose_ahead(s, texts, n, slots);
-    luce_status st = n ? feed_ahead(s, slots, n, err) : LUCE_OK;
-    if (n && !st) st = run_ahead(s, slots, n, err);
+    int k = choose_ahead(s, texts, n, slots);
+    luce_status st = k ? feed_ahead(s, slots, k, err) : LUCE_OK;
+    if (k && !st) st = run_ahead(s, slots, k, err);
     if (st) forget_ahead(s);
+    for (int i = 0; i < n && st; i++) texts[i].block = 0;
     return st == LUCE_E_DEVMEM ? LUCE_OK : st;          /* later there may be room */
 }
 

@@ -88,9 +88,9 @@ struct drafter {
      * taps, which the next step overwrites. NULL: it reads none. */
     luce_status (*observe)(struct drafter_state *s, const struct observed *o, luce_error *err);
     /* Behind a step of the target that is queued: takes what the device will keep of it, and guesses on from there.
-     * Texts that it cannot do that for are guessed at later, as always. Returns when the step and the guesses are done.
-     * NULL: it does not know how. */
-    luce_status (*foresee)(struct drafter_state *s, const struct foresight *texts, int n, luce_error *err);
+     * Texts that it cannot do that for get a block of 0 and are guessed at later, as always. Returns when the step and
+     * the guesses are done. NULL: it does not know how. */
+    luce_status (*foresee)(struct drafter_state *s, struct foresight *texts, int n, luce_error *err);
     /* Rows of the block that was foreseen for a text of so many tokens, if that has come true; else 0. */
     int (*foreseen)(const struct drafter_state *s, int slot, int n_ids);
     /* Adds up to `most` nodes to each tree; adding none is a fine answer. What was foreseen comes first. */

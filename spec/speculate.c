@@ -212,17 +212,20 @@ luce_status speculator_foresee(struct speculator *s, struct foresight *of, struc
         if (block == 0) continue;
         of[k] = of[i];
         of[k++].block = block;
-        s->foreseen += policy_block_time(&s->policy, block);
     }
-    return k ? s->drafter->foresee(s->state, of, k, err) : LUCE_OK;
+    luce_status st = k ? s->drafter->foresee(s->state, of, k, err) : LUCE_OK;
+    for (int i = 0; i < k; i++)
+        if (of[i].block) s->foreseen += policy_block_time(&s->policy, of[i].block);
+    return st;
 }
 
 double speculator_part(struct speculator *s, int n, double took)
 {
     if (!s) return 0;
-    double guess = s->foreseen, step = cost_of(&s->policy.cost, n);
+    double guess = s->foreseen;
     s->foreseen = 0;
     if (!(guess > 0)) return 0;
+    double step = cost_of(&s->policy.cost, n);
     s->ratio = step > 0 ? took / (step + guess) : 1;
     return s->ratio * guess < took ? s->ratio * guess : took;
 }

@@ -26,7 +26,8 @@ static void find_parts(const struct job *j, struct parts *p)
 {
     bool glu = j->call->op == OP_GLU;
     *p = (struct parts){ .n = glu ? 1 : ((const struct linear_attr *)j->call->attr)->n_mat };
-    for (int i = 0, at = 0; i < p->n; i++) {
+    int i = 0, at = 0;
+    do {
         const struct packed *w = packed_of(j->call->w[(glu ? (int)W_GLU_GATE : (int)W_LINEAR_MAT) + i]);
         int strips = glu ? (j->out_cols + LANES - 1) / LANES : w->n_strips;
         p->part[i] = (struct part){ .w = w, .out_at = at, .first = p->strips, .strips = strips, .bytes_at = p->bytes };
@@ -34,7 +35,7 @@ static void find_parts(const struct job *j, struct parts *p)
         p->strips += strips;
         p->bytes += (int64_t)strips * (int64_t)w->strip_bytes;
         at += (int)w->out;
-    }
+    } while (++i < p->n);
 }
 
 /* Where the part of a thread begins, by bytes. */

@@ -137,7 +137,7 @@ static void K(rope_kv)(const struct job *j, const struct run *r, int thread)
     int heads = a->heads + a->kv_heads;
     ask_to_read(j, r, thread);
     pool_share((int64_t)r->rows[j->rows] * heads, thread, r->n_threads, &from, &to);
-    for (int64_t i = from; i < to; i++)
+    for (int64_t i = from; i < to && !r->step->head.wide; i++)
         if (i % heads >= a->heads) ask_to_write(j, r, (int)(i / heads), (int)(i % heads) - a->heads);
     for (int64_t i = from; i < to; i++) rope_head(j, r, (int)(i / heads), (int)(i % heads));
 }

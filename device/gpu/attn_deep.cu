@@ -82,7 +82,7 @@ __device__ inline void feed(const attn_args &a, const step *s, shared_deep<DP, T
         const reach r = reach_of(a, s, it, group, lane);
         const int mine = r.t0 + lane;
         const int32_t *table = a.kv.table + (int64_t)q.slot * a.kv.max_pages;
-        const int page = mine < r.t1 && mine < a.kv.max_pages ? table[mine] : -1;
+        const int page = lane < r.t1 - r.t0 && mine < a.kv.max_pages ? table[mine] : -1;
         __syncwarp();
         put_bank(s, it, sh.bank, lane, group);
         const int n_bank = put_bank(s, it, sh.bank, lane + WARP, group);

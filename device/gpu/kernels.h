@@ -32,7 +32,7 @@ struct launch {
 /* Where a value also goes as the activations of products. at NULL: nowhere. */
 struct form {
     uint8_t *at;
-    int32_t  rows;              /* of a panel: 8, 16, .. NARROW_ROWS, or wide: a multiple of WIDE_ROWS */
+    int32_t  rows;              /* of a panel: 1, 2, 4, .. NARROW_ROWS, or wide: a multiple of WIDE_ROWS */
     float    scale;             /* power of two that keeps the values in f16's range */
 };
 

@@ -4,7 +4,7 @@
  * Mapping: a strip is 128 rows; a unit is one strip times 64 columns; the units, strip after strip, are
  * cut into one contiguous range a block (one block a multiprocessor), so every block reads the same
  * number of consecutive bytes. In a block, warp (rw, kw) multiplies rows 32 rw .. of the units u with
- * u % KWARPS == kw: its tiles come through its own ring in shared memory (asynchronous copies, STAGES
+ * u % KWARPS == kw: its tiles come through its own ring in shared memory (asynchronous copies, STAGES - 1
  * ahead, started before the wait for the kernel before), activations in panels from shared memory. From GROUP_FROM
  * column tiles on, the warps of a kw multiply together where the card has products of warp groups: their sums have
  * the same bits as the matrix instruction's.

@@ -1,4 +1,4 @@
-/* device/gpu/program.c - a tape compiled for one width bucket: where values lie, the captured graph, runs.
+/* device/gpu/program.c - a tape compiled for one width bucket: where values lie, the captured graphs, runs.
  * A run copies the step into pinned memory of the program and launches the graph, whose first node fetches it;
  * nothing is allocated. It does not wait: who reads does, and the program's next run, which overwrites the step. Every
  * node may start while its predecessor still runs and waits by itself (programmatic dependent launch). */
