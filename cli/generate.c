@@ -30,13 +30,16 @@ luce_status draft_find(const char **draft, struct buf *found, luce_error *err)
 {
     DIR *folder = *draft ? opendir(*draft) : NULL;
     int n = 0;
+    bool published = false;             /* a checkpoint: the drafter reads the folder itself */
     if (!folder) return LUCE_OK;
     for (const struct dirent *e; (e = readdir(folder));) {
         size_t len = strlen(e->d_name);
+        if (!strcmp(e->d_name, "config.json")) published = true;
         if (len < 5 || strcmp(e->d_name + len - 5, ".gguf")) continue;
         if (n++ == 0) buf_printf(found, "%s/%s", *draft, e->d_name);
     }
     closedir(folder);
+    if (n == 0 && published) return LUCE_OK;
     if (n != 1) return fail(err, LUCE_E_ARG, "--draft: %s holds %d GGUF files; name one of them", *draft, n);
     if (found->failed) return fail(err, LUCE_E_NOMEM, "out of memory for a path");
     *draft = buf_text(found);

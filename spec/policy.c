@@ -165,6 +165,7 @@ void policy_copied(struct policy *p, struct draft *const *drafts, int n, int tex
         struct width_of w = width_of(p, d, texts);
         width_prune(&p->cost, &w, 1, texts - 1, NARROW_ROWS - texts);
         d->copied = d->tree.n > 1;
+        if (d->copied) d->foreseen = 0;     /* what it took is lost, and less than the copy gives */
     }
 }
 
@@ -222,6 +223,7 @@ void policy_observe(struct policy *p, const struct draft *d, int n)
     struct record_of_guesses *both[] = { r, &p->all };
     for (int i = 0; i < 2; i++) {
         if (d->price > 0 && !d->fixed) record_account(both[i], n, d->price);
+        if (p->all.credit < 0) p->all.credit = 0;           /* no text pays for what many lost at once */
         if (d->price > 0 && !d->fixed && p->costs && d->seconds > 0) record_paid(both[i], n, d->price);
         if (d->tree.n > 1 && !d->copied) record_observe(both[i], &d->tree, n);
     }

@@ -144,7 +144,7 @@ static luce_status copy(struct speculator *s, struct draft *const *drafts, int n
     int k = 0, depth[STEP_SEQS];
     for (int i = 0; i < n && s->copier; i++) {
         struct draft *d = drafts[i];
-        if (d->fixed || d->foreseen || d->depth <= 0) continue;
+        if (d->fixed || d->depth <= 0) continue;
         depth[k] = d->depth;
         d->most = s->copied;
         d->depth = d->depth < s->copied ? d->depth : s->copied;

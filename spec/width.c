@@ -9,8 +9,9 @@ static const double hope = 1.4;             /* what guesses that take time give 
 static const double most_correction = 1.5;
 /* Sizes must promise so much more than plain decoding: what cannot be measured well is left. */
 static const double least_gain = 1.03;
-/* Plain steps that guesses may lose: at first, and for each step more; what is kept of gains. */
-static const double first_credit = 4, more_credit = 0.01, most_credit = 8;
+/* Plain steps that guesses may lose: of the first text, of a later one whatever those before lost, and more for each step;
+ * what is kept of gains. */
+static const double first_credit = 4, least_credit = 1, more_credit = 0.01, most_credit = 8;
 
 void record_init(struct record_of_guesses *r)
 {
@@ -31,6 +32,7 @@ void record_begin(struct record_of_guesses *r, const struct record_of_guesses *a
 {
     *r = *all;
     r->memory = SHORT_MEMORY;
+    if (r->credit < least_credit) r->credit = least_credit;
     if (r->guesses > FEW_GUESSES) r->guesses = FEW_GUESSES;
 }
 

@@ -1,6 +1,8 @@
 /* tests/test_async.c - the engine that many threads submit to. */
+#define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/mem.h"
 #include "luce.h"
@@ -13,6 +15,7 @@ enum { MANY = 8 };
 struct seen {
     pthread_mutex_t lock;
     pthread_cond_t changed;
+    bool slow;                  /* a text takes long enough that others come before its end */
     int n_done, n_pieces;
     luce_finish finish[MANY];
     luce_status status[MANY];
@@ -40,6 +43,7 @@ static void on_token(void *user, const luce_token *t)
     struct one *o = user;
     CHECK(t->n_top == 2 && t->top_logprob[0] >= t->top_logprob[1] && t->logprob <= 0, "%d", t->n_top);
     o->seen->n_told[o->index]++;
+    if (o->seen->slow) nanosleep(&(struct timespec){ .tv_nsec = 2000000 }, NULL);
 }
 
 static void on_done(void *user, luce_result *r)
@@ -131,6 +135,7 @@ TEST(async_a_full_queue_refuses_and_cancelling_frees_it)
     luce_ticket *tickets[4];
     luce_error err = { 0 };
     seen_init(&seen);
+    seen.slow = true;
     luce_engine *e = open_tiny(1, 1);
     for (int i = 0; i < 4; i++) {
         one[i].seen = &seen;

@@ -194,6 +194,40 @@ static double best_speed(const struct table *t, const struct drafting *g)
 
 /* Where guesses could double the speed and a short one takes no longer than a plain step, half of the time that this saves
  * is saved from the first token on, and a third where no guess was right for the first half of the text. */
+/* What many texts lost together is not the debt of the next one. */
+TEST(policy_gives_a_text_room_after_many_that_lost)
+{
+    struct policy p = { .costs = GUESS_BY_PASS, .most = 7, .block = 8 };
+    struct draft d = { .n_ids = 1, .price = 4, .seconds = 1e-3 };
+    policy_init(&p);
+    for (int slot = 0; slot < 8; slot++) policy_begin(&p, slot);
+    for (int i = 0; i < 800; i++) {
+        tree_init(&d.tree, 1);
+        tree_add(&d.tree, 0, 2, 0.5f);
+        d.slot = i % 8;
+        policy_observe(&p, &d, 1);
+    }
+    policy_begin(&p, 0);
+    CHECK(p.slot[0].credit >= 1 && p.slot[0].credit <= 4, "%g plain steps", p.slot[0].credit);
+}
+
+/* A copy takes the place of a guess that was made ahead; a copy that promises nothing leaves it. */
+TEST(policy_copies_instead_of_what_was_foreseen)
+{
+    for (int good = 0; good < 2; good++) {
+        struct policy p = { .costs = GUESS_BY_PASS, .most = 7, .block = 8 };
+        struct draft d = { .n_ids = 1, .depth = 20, .foreseen = 4 }, *drafts[] = { &d };
+        for (int n = 1; n <= 64; n *= 2) p.cost.seconds[n] = 1e-3 * (1 + 0.1 * n);
+        policy_init(&p);
+        policy_begin(&p, 0);
+        tree_init(&d.tree, 1);
+        for (int node = 0; node < 6; node++) tree_add(&d.tree, node, node, good ? 0.95f : 0.01f);
+        policy_copied(&p, drafts, 1, 1);
+        CHECK_EQ(d.copied, good);
+        CHECK_EQ(d.foreseen, good ? 0 : 4);
+    }
+}
+
 TEST(policy_takes_the_gain_when_guesses_hold)
 {
     int pairs = 0;

@@ -90,7 +90,7 @@ __device__ inline void multiply_experts(const moe_args &a, uint8_t *shared, int 
     const int n_routed = a.table->n_routed, first_part = a.parts == MOE_SHARED ? n_routed : 0;
     const int n_items = ((a.parts == MOE_ROUTED ? n_routed : a.table->n_parts) - first_part) * a.n_strips;
     const int each = a.n_chunks > kw ? (a.n_chunks - kw + F::KWARPS - 1) / F::KWARPS : 0;      /* tiles of an item */
-    const uint8_t *from = nullptr;
+    const uint8_t *from = a.tiles;
     int ahead = blockIdx.x, to_fetch = 0;       /* the item after the one whose tiles are fetched */
     auto fetch = [&](shared_t to) {
         while (to_fetch == 0 && ahead < n_items) {

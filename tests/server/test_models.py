@@ -12,7 +12,8 @@ import unittest
 
 from harness import BUILD, in_parallel
 
-MODEL = os.path.join(os.path.dirname(__file__), "..", "..", "models", "smollm2-135m-instruct-q4_1.gguf")
+ROOT = os.path.join(os.path.dirname(__file__), "..", "..")
+MODEL = os.path.join(ROOT, "models", "smollm2-135m-instruct-q4_1.gguf")
 PROMPTS = ["Why is the sky blue?", "Write a story about a fox.", "List ten colours.", "Explain gravity.",
            "What is a tree?", "Tell me about Rome.", "How do boats float?", "Write about the sea."]
 
@@ -69,6 +70,8 @@ class RealModel(unittest.TestCase):
             self.assertEqual(self.ask(port, prompt, 40), plain)
             sampled = [self.ask(port, prompt, 24, temperature=1.5, seed=1, repetition_penalty=1.3, speculative=w) for w in ("off", 5)]
             self.assertEqual(sampled[0], sampled[1])
+            r = self.post(port, "/v1/completions", {"prompt": "1 2 3 1 2 3 1 2 3", "max_tokens": 20, "speculative": 0})
+            self.assertFalse(r["usage"]["spec_decode_ran"])
             r = self.post(port, "/v1/completions", {"prompt": "1 2 3 1 2 3 1 2 3", "max_tokens": 20, "speculative": 3})
             self.assertTrue(r["usage"]["spec_decode_ran"])
             self.assertGreater(r["usage"]["accept_rate"], 0)
@@ -208,7 +211,8 @@ class RealModel(unittest.TestCase):
                 (["serve", MODEL, "-c", "512", "--draft", MODEL, "--ddtree", "no", "--ddtree-tau", "6"], 2, "--ddtree=no guesses chains"),
                 (["serve", MODEL, "--ddtree-tau", "6"], 2, "no effect without --spec or --draft"),
                 (["serve", MODEL, "--thinking", "maybe"], 2, "template|on|off"), (["serve", MODEL, "--config", "/no.yml"], 1, "/no.yml"),
-                (["serve", MODEL, "-c", "512", "--draft", BUILD], 2, "0 GGUF files"), (["serve", MODEL, "--spec", "magic"], 2, "magic"),
+                (["serve", MODEL, "-c", "512", "--draft", BUILD], 2, "0 GGUF files"),
+                (["serve", MODEL, "-c", "512", "--draft", os.path.join(ROOT, "tests/fixtures/dflash/v1")], 2, "for another model"), (["serve", MODEL, "--spec", "magic"], 2, "magic"),
                 (["serve", MODEL, "-c", "512", "--spec", "draft-model"], 2, "needs a file"),
                 (["serve", MODEL, "--max-ctx", "most"], 2, "--max-ctx: 'most'"), (["serve", MODEL, "--admission-coalesce-ms", "1001"], 2, "1000")):
             with self.subTest(args=args):
