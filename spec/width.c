@@ -9,7 +9,7 @@ static const double hope = 1.4;             /* what guesses that take time give 
 static const double most_correction = 1.5;
 /* Sizes must promise so much more than plain decoding: what cannot be measured well is left. */
 static const double least_gain = 1.03;
-/* Plain steps that guesses may lose: of the first text, of a later one whatever those before lost, and more for each step;
+/* Plain steps that guesses may lose: of the first text, of later ones at the least, and for each step more;
  * what is kept of gains. */
 static const double first_credit = 4, least_credit = 1, more_credit = 0.01, most_credit = 8;
 
