@@ -6,7 +6,7 @@
 enum { REPEATS = 3 };
 static const double long_step = 0.5;        /* seconds; wider ones are not tried */
 static const double rate = 0.1;             /* weight of a new time of this width ... */
-static const double drift = 0.03;           /* ... and for all others */
+static const double common = 0.03;          /* ... and for all others */
 static const double most_ratio = 1.5;       /* a time beyond it is an interruption */
 static const double forget = 0.01;          /* of what one width differs by, with each step */
 
@@ -81,6 +81,6 @@ void cost_observe(struct cost *c, int n, double seconds)
     double ratio = seconds / expected;
     if (ratio > most_ratio) ratio = most_ratio;
     for (int i = 1; i <= NARROW_ROWS; i++) c->own[i] *= 1 - forget;
-    c->own[n] += (rate - drift) * (1 + c->own[n]) * (ratio - 1);
-    c->drift += drift * (1 + c->drift) * (ratio - 1);
+    c->own[n] += (rate - common) * (1 + c->own[n]) * (ratio - 1);
+    c->drift += common * (1 + c->drift) * (ratio - 1);
 }

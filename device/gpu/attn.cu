@@ -165,8 +165,7 @@ __device__ inline void weigh(warp_state<DP> &w, float s[8][4], const attn_args &
         float top = -INFINITY;
 #pragma unroll
         for (int j = 0; j < 8; j++) top = fmaxf(top, fmaxf(s[j][2 * h], s[j][2 * h + 1]));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+        top = lanes_max(top);
         const float m = fmaxf(w.m[h], top * scale), base = m == -INFINITY ? 0.0f : m;
         const float keep = exp2_fast(w.m[h] - base);    /* 0 for the first page, 1 when m stays */
         w.m[h] = m;

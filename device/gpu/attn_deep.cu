@@ -361,11 +361,10 @@ template <int DP, int TILES> static void launch_shape(launch *l, const attn_args
     allow_shared(deep_attn_kernel<DP, TILES>, SHARED);
     fill_launch(l, deep_attn_kernel<DP, TILES>, dim3(n_units), DEEP_THREADS, SHARED, *a);
 }
-bool attn_deep_can(const attn_args *a)
+bool attn_deep_can(const kv_place *kv)
 {
-    const int dim = a->kv.dim;
-    return !card_is_small() && a->kv.k_format == TYPE_F16 && a->kv.v_format == TYPE_F16 &&
-           (dim == 64 || dim == 128 || dim == 256);
+    const bool halves = kv->k_format == TYPE_F16 && kv->v_format == TYPE_F16;
+    return !card_is_small() && halves && (kv->dim == 64 || kv->dim == 128 || kv->dim == 256);
 }
 void launch_attn_deep(launch *l, const attn_args *a, int n_units)
 {

@@ -228,8 +228,7 @@ __device__ inline void weigh(warp_state<DP> &w, float s[2][4], const attn_args &
 #pragma unroll
     for (int h = 0; h < 2; h++) {           /* rows g and g + 8 */
         float top = fmaxf(fmaxf(s[0][2 * h], s[0][2 * h + 1]), fmaxf(s[1][2 * h], s[1][2 * h + 1]));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+        top = lanes_max(top);
         const float m = fmaxf(w.m[h], __fmul_rn(top, scale)), base = m == -INFINITY ? 0.0f : m;
         keep[h] = exp2_fast(w.m[h] - base); /* 0 for the first keys, 1 when m stays */
         w.m[h] = m;
@@ -258,11 +257,6 @@ __device__ inline void round_weights(uint32_t p[4], const float s[2][4])
     p[1] = as_bits(__floats2half2_rn(s[0][2], s[0][3]));
     p[2] = as_bits(__floats2half2_rn(s[1][0], s[1][1]));
     p[3] = as_bits(__floats2half2_rn(s[1][2], s[1][3]));
-}
-__device__ inline float lanes_sum(float l)      /* of a row's four lanes */
-{
-    l = __fadd_rn(l, __shfl_xor_sync(0xffffffffu, l, 1));
-    return __fadd_rn(l, __shfl_xor_sync(0xffffffffu, l, 2));
 }
 
 /* The quarters of a row together: maximum, sum, and the factor of each. */

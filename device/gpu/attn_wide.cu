@@ -113,7 +113,7 @@ __device__ inline void put_queries(const attn_args &a, const step *s, const wide
 /* Starts scores of 64 rows and 64 keys. */
 template <int DP> __device__ inline void start_scores(float (&s)[32], const uint8_t *queries, const uint8_t *keys)
 {
-    const uint64_t q = wgmma_operand(queries, 0), k = wgmma_operand(keys, 0);
+    const uint64_t q = wgmma_operand(shared_place(queries), 0), k = wgmma_operand(shared_place(keys), 0);
     wgmma_begin();
 #pragma unroll
     for (int i = 0; i < DP / 16; i++) {
@@ -126,7 +126,7 @@ template <int DP> __device__ inline void start_scores(float (&s)[32], const uint
 template <int DP>
 __device__ inline void start_values(float (&o)[DP / 2], const uint32_t (&p)[16], const uint8_t *values)
 {
-    const uint64_t v = wgmma_operand(values, PANEL_BYTES);
+    const uint64_t v = wgmma_operand(shared_place(values), PANEL_BYTES);
     wgmma_begin();
 #pragma unroll
     for (int i = 0; i < KEYS / 16; i++) wgmma_turned(o, p + 4 * i, v + (i * 16 * 128 >> 4));
@@ -163,8 +163,7 @@ __device__ inline void weigh_page(float (&s)[32], running &w, const attn_args &a
         float top = fmaxf(s[2 * h], s[2 * h + 1]);
 #pragma unroll
         for (int j = 1; j < 8; j++) top = fmaxf(top, fmaxf(s[4 * j + 2 * h], s[4 * j + 2 * h + 1]));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+        top = lanes_max(top);
         const float m = fmaxf(w.m[h], top * scale), base = m == -INFINITY ? 0.0f : m;
         w.keep[h] = exp2_fast(w.m[h] - base);   /* 0 for the first page, 1 when m stays */
         w.m[h] = m;

@@ -347,13 +347,12 @@ static int most_splits(const struct program *p, int layer, int *split)
 }
 
 /* Whether the call's attention has a kernel for depth, and rows and positions enough for it. */
-static bool may_be_far(const struct program *p, const struct call *c, int *split)
+static bool may_be_far(const struct program *p, const struct call *c, int splits, int split)
 {
     const struct attn_attr *a = c->attr;
-    const struct attn_args x = { .kv = gpu_kv_place(p->cache, c->layer) };
-    int splits = most_splits(p, c->layer, split);
-    return attn_deep_can(&x) &&
-        attn_far(p->plan->bucket.rows[DOM_ROWS], a->heads / a->kv_heads, splits * *split, *split);
+    const struct kv_place kv = gpu_kv_place(p->cache, c->layer);
+    return attn_deep_can(&kv) &&
+        attn_far(p->plan->bucket.rows[DOM_ROWS], a->heads / a->kv_heads, splits * split, split);
 }
 
 static void emit_attn(struct emitter *e)
@@ -372,7 +371,7 @@ static void emit_attn(struct emitter *e)
     x.stats = x.parts + (all - stats);
     struct launch *l = push(e, 2);
     if (!l) return;
-    bool far = e->far && may_be_far(e->p, e->c, &x.split);
+    bool far = e->far && may_be_far(e->p, e->c, x.max_splits, x.split);
     done(e, launch_attn(l, &x, bucket_rows(e, y), wide, far, e->g->n_units));
     pad(e, y, x.form);
 }
@@ -560,10 +559,9 @@ luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err)
             if (c->w[j] && !c->w[j]->dev) return fail(err, LUCE_E_ARG, "%s is not on the device", c->w[j]->name);
         if (c->op == OP_ATTN && !program_wide(p, DOM_ROWS)) {
             const struct attn_attr *a = c->attr;
-            int split;
-            most(&scratch, 4 * attn_scratch(p->plan->bucket.rows[DOM_ROWS], a->heads, a->head_dim,
-                                            most_splits(p, c->layer, &split)));
-            if (may_be_far(p, c, &split)) {
+            int split, splits = most_splits(p, c->layer, &split);
+            most(&scratch, 4 * attn_scratch(p->plan->bucket.rows[DOM_ROWS], a->heads, a->head_dim, splits));
+            if (may_be_far(p, c, splits, split)) {
                 if (a->heads / a->kv_heads > p->far_group) p->far_group = a->heads / a->kv_heads;
                 if (!p->far_split || split < p->far_split) p->far_split = split;
             }

@@ -265,7 +265,6 @@ inline uint64_t get_relaxed(const uint64_t *p) { return *(const volatile uint64_
 #define HAS_WARPGROUP_MMA 0
 #define HAS_WARP_REDUCE 0
 
-inline uint32_t shared_at(const void *p) { return (uint32_t)(uintptr_t)p; }
 void bar_init(uint64_t *bar, int arrivals);
 void bar_expect(uint64_t *bar, uint32_t bytes);
 void bar_arrive(uint64_t *bar);
@@ -290,20 +289,6 @@ void emulated_copy_wait(size_t newest);
 template <int N> void copy_wait()
 {
     emulated_copy_wait(N);
-}
-
-typedef uint8_t *shared_t;
-inline shared_t shared_place(const void *p)
-{
-    return (uint8_t *)(uintptr_t)p;
-}
-inline void copy16_if(bool on, shared_t to, const void *from)
-{
-    if (on) copy16(to, from);
-}
-inline uint32_t look_up(shared_t table, uint32_t index)
-{
-    return *(const uint32_t *)(table + 128 * index);
 }
 
 /* ---- the matrix unit ------------------------------------------------------------------------------------------- */

@@ -134,10 +134,6 @@ __device__ inline uint64_t get_relaxed(const uint64_t *p)
 }
 
 /* ---- copies into shared memory: done when they return ----------------------------------------------------------- */
-__device__ inline uint32_t shared_at(const void *p)
-{
-    return (uint32_t)(uintptr_t)p;
-}
 __device__ inline void bar_init(uint64_t *, int) {}
 __device__ inline void bar_fence() {}
 __device__ inline void shared_fence() {}
@@ -154,20 +150,6 @@ __device__ inline void copy_commit() {}
 template <int N> __device__ inline void copy_wait() {}
 __device__ inline void wait_predecessor() {}
 __device__ inline void launch_dependents() {}
-
-typedef uint8_t *shared_t;
-__device__ inline shared_t shared_place(const void *p)
-{
-    return (uint8_t *)(uintptr_t)p;
-}
-__device__ inline void copy16_if(bool on, shared_t to, const void *from)
-{
-    if (on) copy16(to, from);
-}
-__device__ inline uint32_t look_up(shared_t table, uint32_t index)
-{
-    return *(const uint32_t *)(table + 128 * index);
-}
 
 /* ---- the matrix instruction, and loads of its operands ---------------------------------------------------------- */
 #include "device/gpu/matrix.cuh"

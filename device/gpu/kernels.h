@@ -200,7 +200,7 @@ bool attn_can(int heads, int kv_heads, int dim);
 /* Narrow: two launches, the splits and their combination. far: by the kernel for many packed rows at depth
  * (attn_deep.cu), which the layer must have. Returns how many it filled (1 or 2). */
 int launch_attn(struct launch *l, const struct attn_args *a, int rows, bool wide, bool far, int n_units);
-bool attn_deep_can(const struct attn_args *a);
+bool attn_deep_can(const struct kv_place *kv);
 /* Whether that kernel is the faster one for `rows` rows of a sequence; a row has the same bits from both. */
 bool attn_far(int rows, int group, int past, int split);
 /* Wide steps by warp groups (attn_wide.cu), where they can; one launch. launch_attn chooses. */

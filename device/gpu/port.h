@@ -88,18 +88,12 @@ template <class... P> static inline const void *kernel_address(void (*kernel)(P.
 #define HAS_MMA_16 0
 #endif
 
-/* Address in shared memory, as instructions take it. */
-__device__ inline uint32_t shared_at(const void *p)
-{
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
-/* ---- places in shared memory as numbers of 32 bits: what a loop keeps of them costs half, and loads need not be told
- * from those of global memory -------------------------------------------------------------------------- */
+/* ---- places in shared memory as numbers of 32 bits, as instructions take them: what a loop keeps of them costs half,
+ * and loads need not be told from those of global memory ------------------------------------------------- */
 typedef uint32_t shared_t;
 __device__ inline shared_t shared_place(const void *p)
 {
-    return shared_at(p);
+    return (uint32_t)__cvta_generic_to_shared(p);
 }
 template <class T> __device__ inline T load_at(shared_t at);
 template <> __device__ inline uint32_t load_at<uint32_t>(shared_t at)
@@ -142,7 +136,7 @@ __device__ inline uint32_t look_up(shared_t table, uint32_t index)
 __device__ inline void bar_init(uint64_t *bar, int arrivals)
 {
 #if HAS_BULK_COPY
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_at(bar)), "r"(arrivals));
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_place(bar)), "r"(arrivals));
 #endif
 }
 /* Fresh barriers are seen by bulk copies. */
@@ -164,7 +158,7 @@ __device__ inline void shared_fence()
 __device__ inline void bar_expect(uint64_t *bar, uint32_t bytes)
 {
 #if HAS_BULK_COPY
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_at(bar)), "r"(bytes)
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_place(bar)), "r"(bytes)
                  : "memory");
 #endif
 }
@@ -179,7 +173,7 @@ __device__ inline void bar_wait(uint64_t *bar, uint32_t parity)
                  "@done bra over;\n"
                  "bra again;\n"
                  "over:\n"
-                 "}" ::"r"(shared_at(bar)),
+                 "}" ::"r"(shared_place(bar)),
                  "r"(parity)
                  : "memory");
 #endif
@@ -188,7 +182,7 @@ __device__ inline void bar_wait(uint64_t *bar, uint32_t parity)
 __device__ inline void bar_arrive(uint64_t *bar)
 {
 #if HAS_BULK_COPY
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_at(bar)) : "memory");
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_place(bar)) : "memory");
 #endif
 }
 /* bytes (a multiple of 16) from global to shared memory; completes on bar. Streaming: the source is
@@ -200,13 +194,13 @@ __device__ inline void bulk_load(void *to, const void *from, uint32_t bytes, uin
         uint64_t policy;
         asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
         asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-                     " [%0], [%1], %2, [%3], %4;" ::"r"(shared_at(to)),
-                     "l"(from), "r"(bytes), "r"(shared_at(bar)), "l"(policy)
+                     " [%0], [%1], %2, [%3], %4;" ::"r"(shared_place(to)),
+                     "l"(from), "r"(bytes), "r"(shared_place(bar)), "l"(policy)
                      : "memory");
     } else {
         asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                     ::"r"(shared_at(to)),
-                     "l"(from), "r"(bytes), "r"(shared_at(bar))
+                     ::"r"(shared_place(to)),
+                     "l"(from), "r"(bytes), "r"(shared_place(bar))
                      : "memory");
     }
 #endif
@@ -223,7 +217,7 @@ __device__ inline void bulk_prefetch(const void *from, uint32_t bytes)
 __device__ inline void copy16(void *to_shared, const void *from)
 {
 #if HAS_ASYNC_COPY
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_at(to_shared)),
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_place(to_shared)),
                  "l"(from) : "memory");
 #else
     *(uint4 *)to_shared = *(const uint4 *)from;
@@ -328,20 +322,19 @@ __device__ inline uint32_t pack_bf16(float low, float high)
     return both;
 }
 /* ---- matrices of 8 x 8 halves from shared memory --------------------------------------------------- */
-__device__ inline void load_matrices(uint32_t r[4], const void *at)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_at(at)) : "memory");
-}
 __device__ inline void load_matrices(uint32_t r[4], shared_t at)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
 }
+__device__ inline void load_matrices(uint32_t r[4], const void *at)
+{
+    load_matrices(r, shared_place(at));
+}
 __device__ inline void load_matrices_turned(uint32_t r[4], const void *at)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_at(at)) : "memory");
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_place(at)) : "memory");
 }
 /* ---- words that other blocks read while they are written --------------------------------------------- */
 __device__ inline void put_relaxed(uint64_t *p, uint64_t value)
@@ -369,6 +362,24 @@ __device__ inline uint32_t and_or(uint32_t x, uint32_t mask, uint32_t bits)
 #endif
 
 #ifdef LUCE_KERNELS
+#if defined(LUCE_HIP) || defined(LUCE_EMULATED)
+typedef uint8_t *shared_t;
+/* Places in shared memory are pointers as others. */
+__device__ inline shared_t shared_place(const void *p)
+{
+    return (uint8_t *)(uintptr_t)p;
+}
+/* copy16 where `on`. */
+__device__ inline void copy16_if(bool on, shared_t to, const void *from)
+{
+    if (on) copy16(to, from);
+}
+/* Word 32 * index behind `table`, which nobody writes any more. */
+__device__ inline uint32_t look_up(shared_t table, uint32_t index)
+{
+    return *(const uint32_t *)(table + 128 * index);
+}
+#endif
 /* x, which the compiler keeps instead of finding it out once more. */
 __device__ inline int pinned(int x)
 {
@@ -419,7 +430,18 @@ __device__ inline float warp_max(float x)
     for (int i = 16; i; i /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, i));
     return x;
 }
-/* The same of whole numbers. */
+/* The same of the four lanes 4 g .. 4 g + 3, which hold a row of the matrix instruction's sums. */
+__device__ inline float lanes_sum(float x)
+{
+    x = __fadd_rn(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return __fadd_rn(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+__device__ inline float lanes_max(float x)
+{
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+/* Largest of a warp's whole numbers. */
 __device__ inline uint32_t warp_max_whole(uint32_t x)
 {
 #if HAS_WARP_REDUCE

@@ -266,7 +266,8 @@ static void put_step(struct program *p, const struct step *s)
 /* Whether attention at depth pays in this step. */
 static bool is_far(const struct program *p, const struct step *s)
 {
-    for (int i = 0; p->far_split && i < s->head.n_seqs; i++)
+    if (!p->far_split) return false;
+    for (int i = 0; i < s->head.n_seqs; i++)
         if (attn_far(s->seq[i].n_rows, p->far_group, s->seq[i].past, p->far_split)) return true;
     return false;
 }

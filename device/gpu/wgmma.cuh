@@ -76,12 +76,6 @@ __device__ inline uint64_t wgmma_operand(shared_t at, int across)
     return (uint64_t)((uint32_t)(uintptr_t)at >> 4 & 0x3fff) | (uint64_t)(across ? across >> 4 : 1) << 16
         | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
 }
-#if HAS_WARPGROUP_MMA
-__device__ inline uint64_t wgmma_operand(const uint8_t *at, int across)
-{
-    return wgmma_operand(shared_place(at), across);
-}
-#endif
 /* Sums of products that are done: what reads them stays behind this line. */
 template <int N> __device__ inline void wgmma_own(float (&d)[N])
 {
@@ -102,7 +96,7 @@ template <int N> __device__ inline void wgmma_ready(uint32_t (&a)[N])
 __device__ inline void copy16_or_zeros(void *to_shared, const void *from, bool real)
 {
 #if HAS_WARPGROUP_MMA
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_at(to_shared)), "l"(from),
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_place(to_shared)), "l"(from),
                  "r"(real ? 16 : 0)
                  : "memory");
 #endif

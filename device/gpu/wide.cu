@@ -109,8 +109,8 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) wide_kernel(wide_args a)
         for (int k = 0; k < a.n_chunks; k++, turn++) {
             const int slot = turn % STAGES;
             bar_wait(&full[slot], turn / STAGES & 1);
-            const uint64_t x = wgmma_operand(ring + slot * STAGE + group * 64 * ROW_BYTES, 0);
-            const uint64_t w = wgmma_operand(ring + slot * STAGE + A_BYTES, 0);
+            const uint64_t x = wgmma_operand(shared_place(ring + slot * STAGE + group * 64 * ROW_BYTES), 0);
+            const uint64_t w = wgmma_operand(shared_place(ring + slot * STAGE + A_BYTES), 0);
             wgmma_begin();
 #pragma unroll
             for (int s = 0; s < 4; s++) wgmma_256(d, x + 2 * s, w + 2 * s);      /* 32 bytes a step */
