@@ -62,7 +62,6 @@ struct begin_args {
     const struct step *host;
     struct step *step;
     int32_t *tree;
-    uint32_t *serial;           /* counts the steps; never 0 in a step */
     const struct kept *kept;    /* what a sequence of this step may come after */
     int32_t *table[KINDS];
     int32_t max_pages[KINDS], n_kinds, n_slots;
@@ -282,15 +281,13 @@ struct product {
     int32_t n_cols, n_rows_w;   /* of the matrix: columns; rows as packed, gate and up both */
     int32_t out_rows, y_stride;
     float unit, softcap;        /* unit: what the weights are multiplied by, as the tiles give them */
-    uint64_t *parts;            /* scratch (product_parts); tags in it are of earlier steps */
-    const uint32_t *serial;     /* number of the step, counted by begin */
-    uint32_t call;              /* of this product in its program, below PRODUCT_CALLS */
+    uint32_t *parts;            /* scratch (product_parts bytes), all bits set whenever no product runs */
     uint8_t *panel;             /* wide: room for the weights in f16 (wide_panel_bytes) */
 };
 void launch_product(struct launch *l, const struct product *p, int n_units);
 uint64_t product_parts(const struct product *p, int n_units);
 /* Wide: unpacked where they are packed, and multiplied. Returns how many launches it filled (1 or 2). */
-enum { PRODUCT_CALLS = 1024, WIDE_ROWS = 128 };
+enum { WIDE_ROWS = 128 };
 int launch_wide_product(struct launch *l, const struct product *p, int n_units);
 uint64_t wide_panel_bytes(const struct product *p);
 void products_prepare(void);    /* once a device: attributes of the kernels */

@@ -73,7 +73,7 @@ __device__ inline void finish_part(const moe_args &a, int strip, const int *entr
 template <class F, int NT, bool GLU, bool SMALL>
 __device__ inline void multiply_experts(const moe_args &a, uint8_t *shared, int *entry)
 {
-    typedef linear_shape<F, NT, SMALL> shape;
+    typedef linear_shape<F, NT, SMALL, false> shape;
     const int n0 = blockIdx.y * 8 * NT, fit = a.fit / (NT * X_CHUNK);
     uint8_t *reduce = shared + F::LUT + shape::RING, *panel = shared + shape::FIXED;
     const int warp = threadIdx.x / WARP, lane = pinned(threadIdx.x % WARP);
@@ -132,14 +132,14 @@ __device__ inline void multiply_experts(const moe_args &a, uint8_t *shared, int 
             }
         }
         float v[2][NT * 4 / F::KWARPS];
-        sum_warps<F, NT, SMALL>(acc, v, (float *)reduce, rw, kw, lane);
+        sum_warps<shape>(acc, v, (float *)reduce, rw, kw, lane);
         const float unit = at_part >= n_routed ? a.shared_unit : a.unit;
         finish_part<F, NT, GLU>(a, strip, entry, part.count, unit, v, rw, kw, lane);
     }
 }
 
 template <class F, int NT, bool GLU, bool SMALL>
-__global__ void __launch_bounds__(linear_shape<F, NT, SMALL>::THREADS, 1) moe_kernel(moe_args a)
+__global__ void __launch_bounds__(linear_shape<F, NT, SMALL, false>::THREADS, 1) moe_kernel(moe_args a)
 {
     __shared__ int entry[8 * NT];
     DYNAMIC_SHARED(uint8_t, shared);
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(linear_shape<F, NT, SMALL>::THREADS, 1) moe_ke
 template <class F, int NT, bool SMALL>
 static void launch_moe_shape(launch *l, moe_args a, bool glu, int width, int n_units)
 {
-    typedef linear_shape<F, NT, SMALL> shape;
+    typedef linear_shape<F, NT, SMALL, false> shape;
     const int all = a.n_chunks * NT * X_CHUNK, room = card_shared() - 1024 - (int)shape::FIXED;
     a.fit = all < room ? all : room;
     void (*kernel)(moe_args) = glu ? moe_kernel<F, NT, true, SMALL> : moe_kernel<F, NT, false, SMALL>;
@@ -161,7 +161,7 @@ template <class F, int NT> static void launch_moe_width(launch *l, const moe_arg
 {
     if (!card_is_small()) return launch_moe_shape<F, NT, false>(l, a, glu, width, n_units);
     if constexpr (NT > 1)
-        if ((int)linear_shape<F, NT, true>::LEAST + 1024 > card_shared())
+        if ((int)linear_shape<F, NT, true, false>::LEAST + 1024 > card_shared())
             return launch_moe_width<F, NT / 2>(l, a, glu, width, n_units);
     launch_moe_shape<F, NT, true>(l, a, glu, width, n_units);
 }

@@ -337,15 +337,31 @@ __device__ inline void load_matrices_turned(uint32_t r[4], const void *at)
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_place(at)) : "memory");
 }
 /* ---- words that other blocks read while they are written --------------------------------------------- */
-__device__ inline void put_relaxed(uint64_t *p, uint64_t value)
+template <int N> struct words {
+    uint32_t at[N];
+};
+__device__ inline void put_relaxed(uint32_t *p, const words<2> &x)
 {
-    asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(p), "l"(value) : "memory");
+    asm volatile("st.relaxed.gpu.global.v2.b32 [%0], {%1, %2};" ::"l"(p), "r"(x.at[0]), "r"(x.at[1]) : "memory");
 }
-__device__ inline uint64_t get_relaxed(const uint64_t *p)
+__device__ inline void put_relaxed(uint32_t *p, const words<4> &x)
 {
-    uint64_t value;
-    asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(value) : "l"(p) : "memory");
-    return value;
+    asm volatile("st.relaxed.gpu.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(x.at[0]), "r"(x.at[1]),
+                 "r"(x.at[2]), "r"(x.at[3]) : "memory");
+}
+template <int N> __device__ inline words<N> get_relaxed(const uint32_t *p);
+template <> __device__ inline words<2> get_relaxed<2>(const uint32_t *p)
+{
+    words<2> x;
+    asm volatile("ld.relaxed.gpu.global.v2.b32 {%0, %1}, [%2];" : "=r"(x.at[0]), "=r"(x.at[1]) : "l"(p) : "memory");
+    return x;
+}
+template <> __device__ inline words<4> get_relaxed<4>(const uint32_t *p)
+{
+    words<4> x;
+    asm volatile("ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.at[0]), "=r"(x.at[1]), "=r"(x.at[2]), "=r"(x.at[3]) : "l"(p) : "memory");
+    return x;
 }
 /* Inside a loop that reads until another block has written. */
 __device__ inline void spin_pause()
