@@ -104,8 +104,10 @@ template <class F, int NT_, bool SMALL, bool PAIR> struct linear_shape {
         LEAST_STAGES = NT < 8 || F::PANELS ? 3 : 2,
         STAGES = SMALL ? 1 : ROOM / (WARPS * F::TILE) < LEAST_STAGES ? LEAST_STAGES : ROOM / (WARPS * F::TILE),
         RING = WARPS * STAGES * F::TILE,
-        JOINED = !SMALL && (NT <= 2 || KW <= 2) ? 8 : 4,            /* sums of a lane that are joined at a time */
-        REDUCE = KW * ROWS_W * JOINED * WARP * 4,                   /* [rw][kw][sum][lane] */
+        JOINED = SMALL ? 4 : 8,         /* sums of a lane that are joined at a time */
+        SUMS = WARPS * JOINED * WARP * 4,               /* [rw][kw][sum][lane], */
+        OUTPUT = PAIR ? NT * X_CHUNK * STRIPS : 0,      /* or what becomes of a band: chunks of the next product */
+        REDUCE = SUMS > OUTPUT ? SUMS : OUTPUT,
         FIXED = (F::LUT + RING + REDUCE + 128 + 1023) / 1024 * 1024,
         LEAST = FIXED + KW * NT * X_CHUNK,      /* with a chunk of activations for each warp of a row group */
         VECTOR = 2 * MINE < 4 ? 2 * MINE : 4,   /* words that a lane writes at a time into a part */
@@ -296,7 +298,7 @@ __device__ inline void load_residual(const linear_args &a, int strip, float to[2
         }
 }
 /* What becomes of a band's sums. */
-template <class S, int EPI>
+template <class S>
 __device__ inline void finish_band(const linear_args &a, int band, const float v[2][S::MINE],
                                    const float residual[2][S::MINE], int rows, int rw, int kw, int lane)
 {
@@ -304,27 +306,47 @@ __device__ inline void finish_band(const linear_args &a, int band, const float v
     for (int m = 0; m < S::MINE; m++) {
         const int reg = m * S::KW + kw, n = sum_column(reg, lane);
         if (n >= rows) continue;
-        if (EPI == EPI_STORE) {
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const int row = sum_row(band, rw, i, reg, lane);
-                if (row >= a.out_rows) continue;
-                float y = v[i][m] * a.unit;
-                if (a.bias) y += a.bias[row];
-                if (a.softcap > 0) y = a.softcap * tanhf(y / a.softcap);
-                if (a.residual) y += residual[i][m];
-                if (a.y) a.y[(uint64_t)n * a.y_stride + row] = y;
-            }
-        } else {
-            /* Row tile 0 holds gate rows, row tile 1 the up rows of the same outputs. */
-            const int row = (band * S::STRIPS * STRIP / 2) + rw * 16 + lane / 4 + 8 * (reg >> 1 & 1);
+        for (int i = 0; i < 2; i++) {
+            const int row = sum_row(band, rw, i, reg, lane);
             if (row >= a.out_rows) continue;
-            float gate = v[0][m] * a.unit, up = v[1][m] * a.unit;
-            float y = (EPI == EPI_GLU_SILU ? act_silu(gate) : act_gelu(gate)) * up;
+            float y = v[i][m] * a.unit;
+            if (a.bias) y += a.bias[row];
+            if (a.softcap > 0) y = a.softcap * tanhf(y / a.softcap);
+            if (a.residual) y += residual[i][m];
             if (a.y) a.y[(uint64_t)n * a.y_stride + row] = y;
-            if (a.y_form) *(__half *)(a.y_form + panel_at(n, row, a.x_rows)) = clamped_half(y * a.form_scale);
         }
     }
+}
+/* The same of gate and up: row tile 0 holds gate rows, row tile 1 the up rows of the same outputs. A strip is one chunk
+ * of the next product's activations: they go out in whole lines, by way of shared memory, behind a barrier of the block
+ * and before one. */
+template <class S, int EPI>
+__device__ inline void finish_glu(const linear_args &a, int band, const float v[2][S::MINE], uint8_t *stage, int rows,
+                                  int rw, int kw, int lane)
+{
+    __syncthreads();
+#pragma unroll
+    for (int m = 0; m < S::MINE; m++) {
+        const int reg = m * S::KW + kw, n = sum_column(reg, lane);
+        if (n >= rows) continue;
+        const int at = rw * 16 + lane / 4 + 8 * (reg >> 1 & 1), row = band * S::STRIPS * (STRIP / 2) + at;
+        const float gate = v[0][m] * a.unit, up = v[1][m] * a.unit;
+        float y = (EPI == EPI_GLU_SILU ? act_silu(gate) : act_gelu(gate)) * up;
+        if (row >= a.out_rows) y = 0;
+        else if (a.y) a.y[(uint64_t)n * a.y_stride + row] = y;
+        *(__half *)(stage + panel_at(n, at, 8 * S::NT)) = clamped_half(y * a.form_scale);
+    }
+    __syncthreads();
+    if (!a.y_form) return;
+    for (int i = threadIdx.x; i < S::STRIPS * rows * (X_ROW / 16); i += S::THREADS) {
+        const int n = i / (X_ROW / 16) % rows, s = i / (X_ROW / 16) / rows, chunk = band * S::STRIPS + s;
+        if (chunk * TILE_K >= a.out_rows) break;
+        const int piece = i % (X_ROW / 16) * 16;
+        *(uint4 *)(a.y_form + ((uint64_t)chunk * a.x_rows + n) * X_ROW + piece) =
+            *(const uint4 *)(stage + (s * 8 * S::NT + n) * X_ROW + piece);
+    }
+    __syncthreads();
 }
 
 /* Starts the copy of n chunks of activations from chunk c0 on, wrapping with the columns; it ends on bar. */
@@ -352,11 +374,12 @@ __device__ inline void load_chunks(const linear_args &a, uint8_t *to, uint32_t c
 }
 
 /* Begins to copy a tile into shared memory where `on`; both addresses are those of this lane's first 16 bytes. */
-template <class F> __device__ inline void fetch_tile(bool on, shared_t to, const uint8_t *from, int lane)
+template <class F>
+__device__ inline void fetch_tile(bool on, shared_t to, const uint8_t *from, int lane, cache_policy policy)
 {
 #pragma unroll
     for (int i = 0; i < F::TILE; i += WARP * 16)
-        copy16_if(on && (i + WARP * 16 <= F::TILE || lane * 16 < F::TILE - i), to + i, from + i);
+        copy16_if(on && (i + WARP * 16 <= F::TILE || lane * 16 < F::TILE - i), to + i, from + i, policy);
 }
 /* A warp's tiles on their way. `fetch(to)` begins to copy the next one there and closes a group of copies, an empty one
  * past the end, so that counting groups counts tiles. The tile taken last is overwritten only behind the wait of
@@ -422,8 +445,9 @@ template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_
         (first % a.n_chunks * ROW_WARPS + rw % ROW_WARPS) * (uint32_t)F::TILE + lane * 16;
     const int end = shape::STRIPS == 2 && rw >= ROW_WARPS ? min(u1, a.n_strips / 2 * a.n_chunks) : u1;
     int to_fetch = end > first ? (end - first + KW - 1) / KW : 0, chunk_at = first % a.n_chunks;
+    const cache_policy policy = read_once();
     auto fetch = [&](shared_t to) {
-        fetch_tile<F>(to_fetch > 0, to + lane * 16, from, lane);
+        fetch_tile<F>(to_fetch > 0, to + lane * 16, from, lane, policy);
         copy_commit();
         from += KW * ROW_WARPS * F::TILE;
         if (shape::STRIPS == 2)
@@ -517,7 +541,11 @@ template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_
             const bool last = (int)blockIdx.x == b0;
             load_residual<shape>(a, band, residual, last && EPI == EPI_STORE ? rows : 0, rw, kw, lane);
             if (b1 > b0) sum_blocks<shape>(a, band, b0, b1, v, warp, lane);
-            if (last) finish_band<shape, EPI>(a, band, v, residual, rows, rw, kw, lane);
+            if constexpr (EPI == EPI_STORE) {
+                if (last) finish_band<shape>(a, band, v, residual, rows, rw, kw, lane);
+            } else {
+                if (last) finish_glu<shape, EPI>(a, band, v, reduce, rows, rw, kw, lane);
+            }
             clear<NT>(acc);         /* here, not before: until then its registers hold parts */
         }
         if (p0 + halves * panel_units < u1) {   /* this half is free once everyone is done with it */

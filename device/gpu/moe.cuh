@@ -92,6 +92,7 @@ __device__ inline void multiply_experts(const moe_args &a, uint8_t *shared, int 
     const int each = a.n_chunks > kw ? (a.n_chunks - kw + F::KWARPS - 1) / F::KWARPS : 0;      /* tiles of an item */
     const uint8_t *from = a.tiles;
     int ahead = blockIdx.x, to_fetch = 0;       /* the item after the one whose tiles are fetched */
+    const cache_policy policy = read_once();
     auto fetch = [&](shared_t to) {
         while (to_fetch == 0 && ahead < n_items) {
             const int at_part = first_part + ahead / a.n_strips, strip = ahead % a.n_strips;
@@ -104,7 +105,7 @@ __device__ inline void multiply_experts(const moe_args &a, uint8_t *shared, int 
                 F::TILE;
             to_fetch = each;
         }
-        fetch_tile<F>(to_fetch > 0, to + lane * 16, from, lane);
+        fetch_tile<F>(to_fetch > 0, to + lane * 16, from, lane, policy);
         copy_commit();
         from += F::KWARPS * ROW_WARPS * F::TILE;
         to_fetch -= to_fetch > 0;

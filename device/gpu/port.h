@@ -230,15 +230,25 @@ __device__ inline void copy_commit()
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
+/* How copies use the L2 cache: what they read gives way to all else, since nobody reads it again soon. */
+typedef uint64_t cache_policy;
+__device__ inline cache_policy read_once()
+{
+    cache_policy policy = 0;
+#if HAS_ASYNC_COPY
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+#endif
+    return policy;
+}
 /* copy16 where `on`, without a branch. */
-__device__ inline void copy16_if(bool on, shared_t to, const void *from)
+__device__ inline void copy16_if(bool on, shared_t to, const void *from, cache_policy policy)
 {
 #if HAS_ASYNC_COPY
     asm volatile("{\n"
                  ".reg .pred on;\n"
                  "setp.ne.s32 on, %2, 0;\n"
-                 "@on cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n"
-                 "}" ::"r"(to), "l"(from), "r"((int)on) : "memory");
+                 "@on cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %3;\n"
+                 "}" ::"r"(to), "l"(from), "r"((int)on), "l"(policy) : "memory");
 #else
     if (on) store_at(to, *(const uint4 *)from);
 #endif
@@ -385,8 +395,13 @@ __device__ inline shared_t shared_place(const void *p)
 {
     return (uint8_t *)(uintptr_t)p;
 }
+typedef int cache_policy;
+__device__ inline cache_policy read_once()
+{
+    return 0;
+}
 /* copy16 where `on`. */
-__device__ inline void copy16_if(bool on, shared_t to, const void *from)
+__device__ inline void copy16_if(bool on, shared_t to, const void *from, cache_policy)
 {
     if (on) copy16(to, from);
 }
