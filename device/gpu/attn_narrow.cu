@@ -36,6 +36,20 @@ uint64_t attn_scratch(int rows, int heads, int dim, int max_splits)
     return (uint64_t)rows * heads * max_splits * (room_for(dim) + 2);
 }
 
+/* A page lies in shared memory as eight regions of eight rows, 16 bytes apart. */
+template <int DP> struct page_shape {
+    enum {
+        QUERY = DP * 2 + 16,                    /* bytes of a query row: eight meet all banks */
+        REGION = 8 * DP * 2 + 16,
+        TILE = 8 * REGION,                      /* keys or values of a page */
+    };
+};
+/* Byte of 16-byte piece c of row r. */
+template <int DP> __device__ inline int piece_at(int r, int c)
+{
+    return r / 8 * page_shape<DP>::REGION + r % 8 * (DP * 2) + c * 16;
+}
+
 template <int DP, int TILES> struct attn_shape {
     enum {
         ROWS = 16 * TILES,
@@ -97,6 +111,40 @@ __device__ inline void view_rows(const attn_args &a, const step *s, const item &
     __syncthreads();
 }
 
+/* A page of f16 rows of DP values with bulk copies, by THREADS threads of which the first warp starts them: one a
+ * region, or one a row where the page ends. They complete on `full`, as the first thread's arrival. Keys that are not
+ * there stay as they are, nobody sees them; values become zero (those of other warps are there after a barrier). */
+template <int DP, int THREADS>
+__device__ inline void bulk_page(const page_rows &p, uint8_t *tile, bool values, uint64_t *full, int thread)
+{
+    enum { REGION = page_shape<DP>::REGION, EACH = THREADS > KEYS ? THREADS / KEYS : 1 };       /* threads of a row */
+    if (p.in_page >= PAGE && p.committed) {
+        if (thread >= WARP) return;
+        if (thread == 0) bar_expect(full, KEYS * DP * 2);
+        __syncwarp();
+        if (thread < 8) bulk_load(tile + thread * REGION, p.committed + thread * 8 * DP * 2, 8 * DP * 2, full, false);
+        return;
+    }
+    if (values)
+#pragma unroll 1
+        for (int r = thread / EACH; r < KEYS; r += THREADS / EACH)
+            if (p.row(r) < 0)
+#pragma unroll 1
+                for (int c = thread % EACH; c < DP / 8; c += EACH)
+                    *(uint4 *)(tile + piece_at<DP>(r, c)) = make_uint4(0, 0, 0, 0);
+    shared_fence();                         /* a later bulk copy comes after these zeros */
+    if (thread >= WARP) return;
+    const int n = __popc(__ballot_sync(0xffffffffu, p.row(thread) >= 0)) +
+        __popc(__ballot_sync(0xffffffffu, p.row(thread + WARP) >= 0));
+    __syncwarp();                           /* the zeros */
+    if (thread == 0) bar_expect(full, (uint32_t)n * DP * 2);
+    __syncwarp();
+#pragma unroll 1
+    for (int r = thread; r < KEYS; r += WARP)
+        if (p.row(r) >= 0)
+            bulk_load(tile + piece_at<DP>(r, 0), p.block(r) + (uint64_t)p.row(r) * (DP * 2), DP * 2, full, false);
+}
+
 /* Keys or values of page t into a slot. PLAIN (f16 rows of DP values), with bulk copies; else every thread copies
  * pieces, and what is not there becomes zero. What is not bulk is there after a barrier. */
 template <int DP, int ROWS, int THREADS, bool PLAIN>
@@ -136,6 +184,32 @@ __device__ inline void load_tile(const attn_args &a, const step_seq &q, const sh
     }
 }
 
+/* A warp's 16 rows and its quarter of the keys: running maximum and sum, weighted values. */
+template <int DP> struct warp_state {
+    row_sums sums;
+    float o[DP / 8][4];
+};
+template <int DP> __device__ inline void clear(warp_state<DP> &w)
+{
+    clear(w.sums);
+#pragma unroll
+    for (int d = 0; d < DP / 8; d++) w.o[d][0] = w.o[d][1] = w.o[d][2] = w.o[d][3] = 0;
+}
+
+/* Where lanes find the pieces of matrices: of 16 query rows, of the quarter's keys, of its values. */
+template <int DP> __device__ inline const uint8_t *query_piece(const uint8_t *queries, int lane)
+{
+    return queries + lane % 16 * page_shape<DP>::QUERY + lane / 16 * 16;
+}
+template <int DP> __device__ inline const uint8_t *key_piece(const uint8_t *keys, int quarter, int lane)
+{
+    return keys + piece_at<DP>(8 * (lane % 8) + 2 * quarter + lane / 16, lane / 8 % 2);
+}
+template <int DP> __device__ inline const uint8_t *value_piece(const uint8_t *values, int quarter, int lane)
+{
+    return values + piece_at<DP>(8 * (lane % 8) + 2 * quarter + lane / 8 % 2, lane / 16);
+}
+
 /* Products of the tile's rows with the quarter's keys, of which there are DP / 16 steps. */
 template <int DP> __device__ inline void multiply(float s[2][4], const uint8_t *queries, const uint8_t *keys)
 {
@@ -148,6 +222,15 @@ template <int DP> __device__ inline void multiply(float s[2][4], const uint8_t *
         load_matrices(b, keys + 32 * k);
         mma_f16(s[0], f, b[0], b[1]);
         mma_f16(s[1], f, b[2], b[3]);
+    }
+}
+
+template <int DP> __device__ inline void rescale(warp_state<DP> &w, const float keep[2])
+{
+#pragma unroll
+    for (int d = 0; d < DP / 8; d++) {
+        w.o[d][0] = __fmul_rn(w.o[d][0], keep[0]), w.o[d][1] = __fmul_rn(w.o[d][1], keep[0]);
+        w.o[d][2] = __fmul_rn(w.o[d][2], keep[1]), w.o[d][3] = __fmul_rn(w.o[d][3], keep[1]);
     }
 }
 
@@ -178,9 +261,9 @@ __device__ inline void leave(const warp_state<DP> &w, shared_attn<ROWS> &sh, flo
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int r = 16 * tile + lane / 4 + 8 * h;
-        const float l = lanes_sum(w.l[h]);
+        const float l = lanes_sum(w.sums.l[h]);
         if (r >= n_rows) continue;
-        if (lane % 4 == 0) sh.stat[quarter][r] = make_float2(w.m[h], l);
+        if (lane % 4 == 0) sh.stat[quarter][r] = make_float2(w.sums.m[h], l);
 #pragma unroll
         for (int d = 0; d < DP / 8; d++)
             *(float2 *)(room + room_at<DP, ROWS>(quarter, r, 8 * d + 2 * (lane % 4))) =
@@ -322,7 +405,9 @@ __global__ void __launch_bounds__(attn_shape<DP, TILES>::THREADS, attn_shape<DP,
             const bool all = p0 >= sh.all_from && p0 + PAGE - 1 <= sh.all_to;
             multiply<DP>(weights, query_piece<DP>(queries + 16 * tile * shape::QUERY, lane),
                          key_piece<DP>(slot, quarter, lane));
-            weigh<DP>(w, weights, a, all ? nullptr : sh.view + 16 * tile, p0, quarter, lane);
+            float keep[2];
+            weigh(w.sums, weights, a, all ? nullptr : sh.view + 16 * tile, p0, quarter, lane, keep);
+            if (!__all_sync(0xffffffffu, keep[0] == 1.0f && keep[1] == 1.0f)) rescale(w, keep);
         }
         turn += n;
         __syncthreads();                    /* the ring makes room for the sums */

@@ -296,6 +296,7 @@ bool card_is_small(void);       /* after that: its code has the shapes for less 
 enum { BIG_SHARED = 227 * 1024 };
 bool card_has_bf16(void);       /* after that: mma_bf16 does something (from sm_80 on, and on AMD cards) */
 bool has_warpgroups(void);      /* after that: the device has warp-group products (sm_90a) */
+bool has_group_products(void);  /* after that: those of attention at depth, which the emulated card has, too */
 
 /* ---- experts (moe.cuh, route.cu) --------------------------------------------------------------------- */
 struct route_args {

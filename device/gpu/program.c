@@ -231,7 +231,7 @@ static luce_status start(struct gpu *g, const struct launch *l, luce_error *err)
 }
 
 /* Launches and graph for the block as it is now. */
-static luce_status build(struct gpu *g, struct program *p, struct built *b, luce_error *err)
+static luce_status capture(struct gpu *g, struct program *p, struct built *b, luce_error *err)
 {
     gpu_graph graph = NULL;
     luce_status st = claim(g, p, err);
@@ -250,6 +250,14 @@ static luce_status build(struct gpu *g, struct program *p, struct built *b, luce
     if (graph) (void)GPU(GraphDestroy)(graph);
     if (!st) b->generation = g->generation;
     return st;
+}
+
+/* Whatever steps need that are to come: a text that grows to where attention at depth pays does not stop for it. */
+static luce_status build(struct gpu *g, struct program *p, luce_error *err)
+{
+    if (p->near.graph && p->near.generation == g->generation) return LUCE_OK;
+    luce_status st = p->far_split ? capture(g, p, &p->far, err) : LUCE_OK;
+    return st ? st : capture(g, p, &p->near, err);
 }
 
 /* The step's parts that are in use, to where the begin kernel reads them. */
@@ -352,9 +360,9 @@ luce_status gpu_run(struct device *d, struct program *p, const struct step *s, t
     if (st) return st;
     put_step(p, s);
     if (trace) return run_traced(g, p, s, trace, context, err);
-    struct built *b = is_far(p, s) ? &p->far : &p->near;
-    if (!b->graph || b->generation != g->generation) st = build(g, p, b, err);
-    if (!st) st = gpu_check(g, GPU(GraphLaunch)(b->graph, g->stream), "running", err);
+    st = build(g, p, err);
+    gpu_graph_exec graph = is_far(p, s) ? p->far.graph : p->near.graph;
+    if (!st) st = gpu_check(g, GPU(GraphLaunch)(graph, g->stream), "running", err);
     if (!st) p->queued = ++g->n_queued;
     return st;
 }
