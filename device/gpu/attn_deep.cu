@@ -66,10 +66,10 @@ __device__ inline reach reach_of(const attn_args &a, const step *s, const item &
         from = max(from, v.first), to = min(to, v.see);
     }
     const uint32_t most = INT32_MAX;
-    const int split0 = it.split * (a.split / PAGE);
+    const int split0 = split_begin(it.split) / PAGE, split1 = split_begin(it.split + 1) / PAGE;
     reach r;
     r.t0 = max((int)(most - warp_max_whole(most - (uint32_t)low)), split0);
-    r.t1 = min((int)warp_max_whole((uint32_t)high), split0 + a.split / PAGE);
+    r.t1 = min((int)warp_max_whole((uint32_t)high), split1);
     r.all_from = (int)warp_max_whole((uint32_t)from);
     r.all_to = (int)(most - warp_max_whole(most - (uint32_t)to));
     return r;
@@ -110,7 +110,8 @@ __device__ inline void feed(const attn_args &a, const step *s, shared_deep<DP> &
     uint8_t *const bank = sh.bank[thread / WARP];
     uint32_t n = 0;                             /* tiles so far: keys, values, keys, ... */
     bool waited = false;
-    for (int i = blockIdx.x; i < n_items; i += gridDim.x) {
+    for (int round = 0; item_of(round) < n_items; round++) {
+        const int i = item_of(round);
         const item it = find_item<DEEP_ROWS>(a, s, sh.n_items, quotient(i, shape::SHARES), group);
         const int share = i % shape::SHARES;
         const step_seq q = s->seq[it.seq];
@@ -175,7 +176,8 @@ __device__ inline void bring(const attn_args &a, const step *s, shared_deep<DP> 
     typedef deep_shape<DP> shape;
     const int thread = threadIdx.x - GROUPS * GROUP - FEEDERS * WARP;
     uint32_t turn = 0;
-    for (int i = blockIdx.x; i < n_items; i += gridDim.x, turn++) {
+    for (; item_of(turn) < n_items; turn++) {
+        const int i = item_of(turn);
         deep_record &to = sh.record[turn & 1];
         uint8_t *tile = queries + (turn & 1) * shape::KEYS_TILE;
         const item it = find_item<DEEP_ROWS>(a, s, sh.n_items, quotient(i, shape::SHARES), group);
@@ -186,7 +188,7 @@ __device__ inline void bring(const attn_args &a, const step *s, shared_deep<DP> 
             const reach r = reach_of(a, s, it, group, thread);
             to.t0 = r.t0, to.t1 = r.t1, to.all_from = r.all_from, to.all_to = r.all_to;
             to.n_rows = it.n_rows;
-            to.part = count_splits(a, q) - first_split(a, q) == 1 ? -1 : it.split - first_split(a, q);
+            to.part = count_splits(q) - first_split(a, q) == 1 ? -1 : it.split - first_split(a, q);
             to.share = i % shape::SHARES;
         }
         if (turn == 0) wait_predecessor();
@@ -304,7 +306,7 @@ __device__ inline void attend(const attn_args &a, const step *s, shared_deep<DP>
         put_queries<DP, GROUPS * GROUP, 4>(a, s->seq[it.seq], it, queries, threadIdx.x, group);
         group_sync(1, GROUPS * GROUP);
     }
-    for (int i = blockIdx.x; i < n_items; i += gridDim.x, turn++) {
+    for (; item_of(turn) < n_items; turn++) {
         const deep_record &rec = sh.record[turn & 1];
         bar_wait(&sh.ready[turn & 1], turn / 2 & 1);
         const uint64_t q = wgmma_operand(shared_place(queries + (turn & 1) * shape::KEYS_TILE), 0);

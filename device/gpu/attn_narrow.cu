@@ -1,7 +1,7 @@
 /* device/gpu/attn_narrow.cu - ATTN of narrow steps: flash decoding over pages, staging banks and paths.
  *
  * Query rows of one kv head (tokens x heads of its group) are packed, 16 to a tile, one to four tiles to a block.
- * Positions are cut into splits at multiples of a constant (fixed by the cache); an item is (sequence, kv head,
+ * Positions are cut into splits (split_of); an item is (sequence, kv head,
  * split, packed rows). In a tree each row has its own ancestors behind `past`: there an item is one token.
  * Keys and values of a page come through a ring in shared memory, pages ahead of the work and, where they are
  * committed since long, before the wait for the kernel before.
@@ -17,15 +17,16 @@
  * the same arithmetic in attn_deep.cu. */
 #include "device/gpu/attn_narrow.cuh"
 
-int attn_split(int max_positions)
+int attn_splits(int positions, int window)
 {
-    return max_positions <= 16384 ? 256 : max_positions <= 65536 ? 512 : SPLIT_MOST;
+    const int most = split_of(positions - 1) + 1, in_window = window / split_begin(1) + 2;
+    return window && in_window < most ? in_window : most;
 }
 /* Before that, the longer beginning of attn_deep.cu's only block of a multiprocessor costs more than its ring gains. */
-bool attn_far(int rows, int group, int past, int split)
+bool attn_far(int rows, int group, int past)
 {
-    enum { FAR_ROWS = 32, FAR_SPLITS = 32 };
-    return rows * group > FAR_ROWS && past >= FAR_SPLITS * split;
+    enum { FAR_ROWS = 32, FAR_PAST = 16384 };
+    return rows * group > FAR_ROWS && past >= FAR_PAST;
 }
 static int room_for(int dim)
 {
@@ -85,8 +86,9 @@ __device__ inline void view_rows(const attn_args &a, const step *s, const item &
     const step_seq &q = s->seq[it.seq];
     const int thread = threadIdx.x;
     if (thread == 0) sh.low = sh.all_to = INT32_MAX, sh.high = -1, sh.all_from = 0;
-    if (thread < a.split / PAGE) {
-        const int t = it.split * (a.split / PAGE) + thread;
+    const int first = split_begin(it.split) / PAGE;
+    if (thread < split_begin(it.split + 1) / PAGE - first) {
+        const int t = first + thread;
         sh.page[thread] = t < a.kv.max_pages ? a.kv.table[(int64_t)q.slot * a.kv.max_pages + t] : -1;
     }
     __syncthreads();
@@ -277,7 +279,7 @@ __device__ inline void put_rows(const attn_args &a, const step_seq &q, const ite
                                 const float *room)
 {
     const int s0 = first_split(a, q);
-    const bool result = count_splits(a, q) - s0 == 1;
+    const bool result = count_splits(q) - s0 == 1;
 #pragma unroll 1
     for (int i = threadIdx.x; i < it.n_rows * (DP / 4); i += THREADS) {
         const int r = i / (DP / 4), c = i % (DP / 4) * 4;
@@ -358,11 +360,11 @@ __global__ void __launch_bounds__(attn_shape<DP, TILES>::THREADS, attn_shape<DP,
     __syncthreads();
     bool waited = false;
     uint32_t turn = 0;                      /* tiles of the items before */
-    for (int i = blockIdx.x; i < sh.n_items[n_seqs]; i += gridDim.x) {
-        const item it = find_item<ROWS>(a, s, sh.n_items, i, group);
+    for (int round = 0; item_of(round) < sh.n_items[n_seqs]; round++) {
+        const item it = find_item<ROWS>(a, s, sh.n_items, item_of(round), group);
         const step_seq &q = s->seq[it.seq];
         view_rows<ROWS, THREADS>(a, s, it, sh, group);
-        const int split0 = it.split * (a.split / PAGE), split1 = split0 + a.split / PAGE;
+        const int split0 = split_begin(it.split) / PAGE, split1 = split_begin(it.split + 1) / PAGE;
         const int t0 = sh.low > split0 ? sh.low : split0, t1 = sh.high + 1 < split1 ? sh.high + 1 : split1;
         const int n = t1 > t0 ? 2 * (t1 - t0) : 0;
         /* Tile k of the item: even ones are keys, odd ones values. */
@@ -420,8 +422,9 @@ __global__ void __launch_bounds__(attn_shape<DP, TILES>::THREADS, attn_shape<DP,
     if (!waited) wait_idle(TILES > 1);
 }
 
-/* Adds the parts of one (row, head): maximum over all, then splits 0, 4, 8, ...; 1, 5, ...; ... by a group
- * of threads each, and the groups in order. A thread a column. */
+/* Adds the parts of one (row, head): maximum over all, then splits 0, 4, 8, ...; 1, 5, ...; ... by a group of threads
+ * each, and the groups in order. Splits count from the text's beginning, not the window's: where a step's first row still
+ * sees one more, a row's own are added in the same order. A thread a column. */
 enum { COMBINE = 4 };
 template <int DP> __global__ void __launch_bounds__(DP * COMBINE) combine_kernel(attn_args a)
 {
@@ -431,7 +434,7 @@ template <int DP> __global__ void __launch_bounds__(DP * COMBINE) combine_kernel
     const step *s = a.step;
     if (row >= s->head.n_rows) return wait_idle(true);
     const step_seq &q = s->seq[s->row[row].seq];
-    const int n = count_splits(a, q) - first_split(a, q);
+    const int s0 = first_split(a, q), n = count_splits(q) - s0;
     if (n == 1) return wait_idle(gridDim.y > 1);             /* the split's block has written the result */
     wait_predecessor();
     const uint64_t part = ((uint64_t)row * a.heads + head) * a.max_splits;
@@ -442,7 +445,7 @@ template <int DP> __global__ void __launch_bounds__(DP * COMBINE) combine_kernel
     if (m == -INFINITY) m = 0;
     float o = 0, l = 0;
 #pragma unroll 4
-    for (int i = g; i < n; i += COMBINE) {
+    for (int i = (g + COMBINE - s0 % COMBINE) % COMBINE; i < n; i += COMBINE) {
         const float2 st = stats[i];
         const float w = exp2f(st.x - m);
         l = __fmaf_rn(w, st.y, l);

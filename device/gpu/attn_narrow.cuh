@@ -7,6 +7,18 @@
 
 enum { QUARTERS = 4, SPLIT_MOST = 2048 };
 
+/* Positions are cut into splits that grow with the position: 16 of 256, 8 of 512, 8 of 1024, then SPLIT_MOST each, so
+ * that there is work for all multiprocessors behind a short text, and few parts behind a long one. */
+__host__ __device__ inline int split_of(int p)
+{
+    return p < 4096 ? p >> 8 : p < 8192 ? 8 + (p >> 9) : p < 16384 ? 16 + (p >> 10) : 24 + (p >> 11);
+}
+/* Its first position. */
+__host__ __device__ inline int split_begin(int i)
+{
+    return i < 16 ? i << 8 : i < 24 ? (i - 8) << 9 : i < 32 ? (i - 16) << 10 : (i - 24) << 11;
+}
+
 /* The end of a block without work. The first of the grid waits, so that this kernel ends after the one before it; of
  * steps of several rows the others leave their room to the next product, which fetches weights there meanwhile. (Beside
  * one row's short attention they would be in its way.) */
@@ -33,28 +45,33 @@ struct item {
 __device__ inline int first_split(const attn_args &a, const step_seq &q)
 {
     int low = a.window ? q.past - a.window + 1 : 0;
-    return low > 0 ? quotient(low, a.split) : 0;
+    return low > 0 ? split_of(low) : 0;
 }
-__device__ inline int count_splits(const attn_args &a, const step_seq &q)
+__device__ inline int count_splits(const step_seq &q)
 {
-    return quotient(q.past + q.n_rows + a.split - 1, a.split);      /* one past the last */
+    return split_of(q.past + q.n_rows - 1) + 1;     /* one past the last */
 }
 /* Splits before it hold what all rows of the sequence see alike. */
 __device__ inline int common_splits(const attn_args &a, const step_seq &q, bool tree)
 {
-    const int s0 = first_split(a, q), common = tree ? quotient(q.past, a.split) : count_splits(a, q);
+    const int s0 = first_split(a, q), common = tree ? split_of(q.past) : count_splits(q);
     return common < s0 ? s0 : common;
 }
 
 template <int ROWS> __device__ inline int count_items(const attn_args &a, const step_seq &q, bool tree, int group)
 {
     if (!q.n_rows) return 0;
-    const int s0 = first_split(a, q), s1 = count_splits(a, q), common = common_splits(a, q, tree);
+    const int s0 = first_split(a, q), s1 = count_splits(q), common = common_splits(a, q, tree);
     return a.kv.kv_heads * ((common - s0) * ((q.n_rows * group + ROWS - 1) / ROWS) +
                             (s1 - common) * q.n_rows * ((group + ROWS - 1) / ROWS));
 }
 
-/* before: items before sequence s. */
+/* The block's item in a turn: there and back over the blocks, since items come in the order of their size. */
+__device__ inline int item_of(int turn)
+{
+    return turn * gridDim.x + (turn & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+}
+/* Item i, of the long splits at the end of the common ones first. before: items before sequence s. */
 template <int ROWS>
 __device__ inline item find_item(const attn_args &a, const step *s, const int *before, int i, int group)
 {
@@ -63,21 +80,24 @@ __device__ inline item find_item(const attn_args &a, const step *s, const int *b
     while (before[it.seq + 1] <= i) it.seq++;
     i -= before[it.seq];
     const step_seq &q = s->seq[it.seq];
-    const int each = quotient(before[it.seq + 1] - before[it.seq], a.kv.kv_heads);
-    it.head = quotient(i, each);
-    i -= it.head * each;
     const int s0 = first_split(a, q), common = common_splits(a, q, a.tree[it.seq] && !a.block);
     int chunks = (q.n_rows * group + ROWS - 1) / ROWS, first = 0, end = q.n_rows * group;
-    it.single = i >= (common - s0) * chunks;
-    it.split = s0;
+    it.single = i >= (common - s0) * chunks * a.kv.kv_heads;
+    int each = chunks;                  /* items of a head in a split */
     if (it.single) {
-        i -= (common - s0) * chunks;
+        i -= (common - s0) * chunks * a.kv.kv_heads;
         chunks = (group + ROWS - 1) / ROWS;
-        it.split = common + quotient(i, chunks * q.n_rows);
-        i -= (it.split - common) * chunks * q.n_rows;
+        each = chunks * q.n_rows;
+    }
+    const int at = quotient(i, each * a.kv.kv_heads);
+    it.split = it.single ? common + at : common - 1 - at;
+    i -= at * each * a.kv.kv_heads;
+    it.head = quotient(i, each);
+    i -= it.head * each;
+    if (it.single) {
         first = quotient(i, chunks) * group;
         end = first + group;
-    } else it.split += quotient(i, chunks);
+    }
     it.row0 = first + (i - quotient(i, chunks) * chunks) * ROWS;
     it.n_rows = end - it.row0 < ROWS ? end - it.row0 : ROWS;
     return it;

@@ -256,7 +256,7 @@ static luce_status capture(struct gpu *g, struct program *p, struct built *b, lu
 static luce_status build(struct gpu *g, struct program *p, luce_error *err)
 {
     if (p->near.graph && p->near.generation == g->generation) return LUCE_OK;
-    luce_status st = p->far_split ? capture(g, p, &p->far, err) : LUCE_OK;
+    luce_status st = p->far_group ? capture(g, p, &p->far, err) : LUCE_OK;
     return st ? st : capture(g, p, &p->near, err);
 }
 
@@ -275,9 +275,9 @@ static void put_step(struct program *p, const struct step *s)
 /* Whether attention at depth pays in this step. */
 static bool is_far(const struct program *p, const struct step *s)
 {
-    if (!p->far_split) return false;
+    if (!p->far_group) return false;
     for (int i = 0; i < s->head.n_seqs; i++)
-        if (attn_far(s->seq[i].n_rows, p->far_group, s->seq[i].past, p->far_split)) return true;
+        if (attn_far(s->seq[i].n_rows, p->far_group, s->seq[i].past)) return true;
     return false;
 }
 
