@@ -9,30 +9,41 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TILES = 8, TILE_ROWS = 16, TILE_BYTES = 64 };
+enum { TILES = 8,
+       TILE_ROWS = 16,
+       TILE_BYTES = 64 };
 
 /* What LDTILECFG reads. */
 struct tile_config {
-    uint8_t  palette, start, none[14];
-    uint16_t bytes[16];                 /* of a row, by tile */
-    uint8_t  rows[16];
+    uint8_t palette, start, none[14];
+    uint16_t bytes[16]; /* of a row, by tile */
+    uint8_t rows[16];
 };
 _Static_assert(sizeof(struct tile_config) == 64, "one cache line");
 
 #ifndef TILES_EMULATED
-#define tile_configure(c) __asm__ volatile("ldtilecfg %0" : : "m"(*(c)))
+#define tile_configure(c) __asm__ volatile("ldtilecfg %0" \
+                                           :              \
+                                           : "m"(*(c)))
 #define tile_release() __asm__ volatile("tilerelease")
-#define tile_zero(t) __asm__ volatile("tilezero %%tmm" #t : :)
-/* Rows that lie `stride` bytes apart. */
-#define tile_load(t, at, stride)                                                          \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t                                      \
-                     : : "r"((const void *)(at)), "r"((size_t)(stride)), "m"(*(const char (*)[])(at)))
+#define tile_zero(t) __asm__ volatile("tilezero %%tmm" #t \
+                                      :                   \
+                                      :)
+/* Rows that lie `stride` bytes apart, a constant. */
+#define tile_load(t, at, stride)                                       \
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t                   \
+                     :                                                 \
+                     : "r"((const void *)(at)), "r"((size_t)(stride)), \
+                       "m"(*(const char(*)[TILE_ROWS * (stride)])(at)))
 /* Rows of 64 bytes, one after the other. */
-#define tile_store(t, to)                                                                 \
-    __asm__ volatile("tilestored %%tmm" #t ", (%1,%2,1)"                                  \
-                     : "=m"(*(char (*)[TILE_ROWS * TILE_BYTES])(to)) : "r"((void *)(to)), "r"((size_t)TILE_BYTES))
+#define tile_store(t, to)                                           \
+    __asm__ volatile("tilestored %%tmm" #t ", (%1,%2,1)"            \
+                     : "=m"(*(char(*)[TILE_ROWS * TILE_BYTES])(to)) \
+                     : "r"((void *)(to)), "r"((size_t)TILE_BYTES))
 /* c[m][n] += sum over k and i of a[m][4k + i] * b[k][4n + i], signed bytes into int32. */
-#define tile_dot(c, a, b) __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
+#define tile_dot(c, a, b) __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c \
+                                           :                                            \
+                                           :)
 #else
 
 #include <assert.h>
