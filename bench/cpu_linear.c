@@ -1,8 +1,9 @@
 /* bench/cpu_linear.c - the CPU's matrix products alone: time, bytes, share of the measured limit.
- * bench_cpu_linear [-t threads] [-i isa] [-f format] [-w width] [-m in x out]: prints one line per
+ * bench_cpu_linear [-t threads] [-i isa] [-f format] [-w width] [-m in x out] [-s MB]: prints one line per
  * format, shape and width. The share is max(bytes / read rate, operations / rate) over the time, with
  * bytes of the weights in their file format and rates measured before each format. A matrix is repeated
- * until its copies are far larger than the caches, so that it comes from memory as in a model. */
+ * until its copies (256 MB, or as -s says; 0: one copy) are far larger than the caches, so that it comes from memory as
+ * in a model. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@
 #include "device/device.h"
 #include "quant/quant.h"
 
-enum { COPIES_MAX = 512, SPREAD = 256 << 20, ROUNDS = 9 };
+enum { COPIES_MAX = 512, SPREAD_MB = 256, ROUNDS = 9 };
 
 struct shape_row {
     const char *what;
@@ -30,7 +31,7 @@ static const char *const format_names[] = { "q8_0", "q4_0", "q4_1", "q5_0", "q4_
                                             "iq4_nl", "f16", "bf16" };
 
 struct options {
-    int threads, width, in, out;
+    int threads, width, in, out, spread_mb;
     const char *isa, *format;
 };
 
@@ -38,7 +39,7 @@ struct options {
 /* A tape of copies of one product, all of the same input. */
 struct load {
     struct device *d;
-    int threads;
+    int threads, spread_mb;
     struct weight w[COPIES_MAX];
     int n;
     struct tape tape;
@@ -51,7 +52,7 @@ static luce_status load_open(struct load *l, const struct format *f, struct shap
 {
     luce_status st;
     uint64_t bytes = format_bytes(f, (uint64_t)s.in) * (uint64_t)s.out;
-    l->n = (int)(SPREAD / bytes) + 1;
+    l->n = (int)(((uint64_t)l->spread_mb << 20) / bytes) + 1;
     if (width > 64) l->n = 1 + l->n / 16;
     if (l->n > COPIES_MAX) l->n = COPIES_MAX;
     tape_begin(&l->tape, device_target(l->d), NULL);
@@ -120,12 +121,13 @@ static luce_status figure(struct load *l, const struct format *f, struct shape_r
 
 static struct options parse(int argc, char **argv)
 {
-    struct options o = { .threads = 1 };
+    struct options o = { .threads = 1, .spread_mb = SPREAD_MB };
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "-t")) o.threads = atoi(argv[i + 1]);
         else if (!strcmp(argv[i], "-i")) o.isa = argv[i + 1];
         else if (!strcmp(argv[i], "-f")) o.format = argv[i + 1];
         else if (!strcmp(argv[i], "-w")) o.width = atoi(argv[i + 1]);
+        else if (!strcmp(argv[i], "-s")) o.spread_mb = atoi(argv[i + 1]);
         else if (!strcmp(argv[i], "-m")) sscanf(argv[i + 1], "%dx%d", &o.in, &o.out);
     }
     return o;
@@ -142,6 +144,7 @@ static luce_status shape_figures(struct device *d, const struct options *o, cons
         l->d = d;
         l->step = step;
         l->threads = o->threads;
+        l->spread_mb = o->spread_mb;
         luce_status st = figure(l, f, s, widths[w], m, err);
         mem_free(l);
         if (st) return st;

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 #include "device/check.h"
-#include "device/cpu/cpu.h"
 #include "ops/ops.h"
+#include "tests/cpu_sets.h"
 #include "tests/test.h"
 
 /* An emulated processor takes its time: some of the weight formats of each case, drawn anew each time. */
@@ -18,7 +18,7 @@ static struct device *open_with(const char *isa, int n_threads)
 {
     struct device *d = NULL;
     luce_error err = { 0 };
-    CHECK_OK(device_open(&d, "cpu", &(struct device_params){ .isa = isa, .n_threads = n_threads }, &err), err);
+    CHECK_OK(cpu_set_open(&d, isa, n_threads, &err), err);
     return d;
 }
 
@@ -31,12 +31,12 @@ static void report(void *context, const struct check_result *r)
 
 TEST(cpu_kernels_are_close_to_the_references)
 {
-    for (int i = 0; isa_at(i); i++) {
-        struct device *d = open_with(isa_at(i), 2);
+    for (int i = 0; cpu_set_at(i); i++) {
+        struct device *d = open_with(cpu_set_at(i), 2);
         int failed = -1;
         luce_error err = { 0 };
         struct check_params p = { .seed = test_random(), .quick = i == 0, .sample = i ? SAMPLE : 0 };
-        if (d) CHECK_OK(check_device(d, &p, report, (void *)isa_at(i), &failed, &err), err);
+        if (d) CHECK_OK(check_device(d, &p, report, (void *)cpu_set_at(i), &failed, &err), err);
         CHECK_EQ(failed, 0);
         device_close(d);
     }
@@ -44,12 +44,12 @@ TEST(cpu_kernels_are_close_to_the_references)
 
 TEST(cpu_rows_do_not_depend_on_their_company)
 {
-    for (int i = 0; isa_at(i); i++) {
-        struct device *d = open_with(isa_at(i), i == 2 ? 3 : 1);
+    for (int i = 0; cpu_set_at(i); i++) {
+        struct device *d = open_with(cpu_set_at(i), i == 2 ? 3 : 1);
         int failed = -1;
         luce_error err = { 0 };
         struct check_params p = { .seed = test_random(), .quick = i == 0, .sample = i ? SAMPLE : 0 };
-        if (d) CHECK_OK(check_width_independence(d, &p, report, (void *)isa_at(i), &failed, &err), err);
+        if (d) CHECK_OK(check_width_independence(d, &p, report, (void *)cpu_set_at(i), &failed, &err), err);
         CHECK_EQ(failed, 0);
         device_close(d);
     }

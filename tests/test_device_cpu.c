@@ -5,8 +5,8 @@
 #include <sys/stat.h>
 
 #include "base/buf.h"
-#include "device/cpu/cpu.h"
 #include "quant/quant.h"
+#include "tests/cpu_sets.h"
 #include "tests/test.h"
 
 enum { EMBD = 256, HEADS = 4, KV_HEADS = 2, HEAD = 64, FF = 512, VOCAB = 120, LAYERS = 2, PAGES = 12 };
@@ -70,8 +70,7 @@ static luce_status toy_open(struct toy *t, uint32_t format, uint32_t kv_format, 
 {
     luce_status st;
     *t = (struct toy){ 0 };
-    if ((st = device_open(&t->d, "cpu", &(struct device_params){ .isa = isa, .n_threads = threads }, &t->err)))
-        return st;
+    if ((st = cpu_set_open(&t->d, isa, threads, &t->err))) return st;
     for (int l = 0; l < LAYERS; l++)
         if ((st = kv_layout_add(&t->kv, KV_HEADS, HEAD, HEAD, 0, &t->err))) return st;
     if ((st = kv_layout_finish(&t->kv, kv_format, kv_format, &t->err))) return st;
@@ -163,9 +162,9 @@ TEST(cpu_bits_are_the_same_with_any_threads_and_instruction_set)
 {
     struct { const char *isa; int threads; } way[16];
     size_t ways = 0;
-    for (int i = 0; isa_at(i) && ways + 3 < COUNT(way); i++)
+    for (int i = 0; cpu_set_at(i) && ways + 3 < COUNT(way); i++)
         for (int threads = 1; threads <= (i ? MOST_THREADS : 1); threads += 2) {
-            way[ways].isa = isa_at(i);
+            way[ways].isa = cpu_set_at(i);
             way[ways++].threads = threads;
         }
     static const uint32_t kv[] = { Q_F16, Q_BF16, Q_Q8_0, Q_Q4_0 };

@@ -31,7 +31,7 @@
 #include "device/device.h"
 #include "quant/quant.h"
 
-enum isa { ISA_PORTABLE, ISA_AVX2, ISA_AVX512, ISA_NEON, ISA_COUNT };
+enum isa { ISA_PORTABLE, ISA_AVX2, ISA_AVX512, ISA_AMX, ISA_NEON, ISA_COUNT };
 enum { LANES = 16, GROUP = 32, GROUPS = 8, SUPER = GROUP * GROUPS };
 enum { CPU_HEAD_MAX = 512, CPU_EXPERTS = 1 << 15 };     /* largest head; most experts */
 
@@ -130,8 +130,9 @@ struct kernels {
     product_fn generic;
     struct probe int8, bf16, f32;
     read_fn read[3];
+    void (*enter)(void), (*leave)(void);    /* around a thread's jobs; NULL: nothing to do */
 };
-extern const struct kernels kernels_portable, kernels_avx2, kernels_avx512, kernels_neon;
+extern const struct kernels kernels_portable, kernels_avx2, kernels_avx512, kernels_amx, kernels_neon;
 /* The highest set that this processor has. */
 enum isa isa_here(void);
 /* Words for device_info.driver. */
@@ -142,6 +143,8 @@ const char *isa_at(int i);
 bool isa_named(const char *name, enum isa *out);
 /* Merges the rows up to `isa`. */
 void kernels_pick(struct kernels *out, enum isa isa);
+/* Puts what a row has into `out`. */
+void kernels_add(struct kernels *out, const struct kernels *k);
 product_fn kernels_product(const struct kernels *k, uint32_t format);
 
 /* Rotary angles: cos and sin of one freq weight for all rows, made once per step. */

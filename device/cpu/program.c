@@ -353,10 +353,13 @@ static void walk(void *arg, int thread, int n_threads)
     (void)n_threads;
     const struct run *r = arg;
     const struct program *p = r->program;
+    const struct kernels *k = &r->cpu->kernels;
+    if (k->enter) k->enter();
     for (int i = 0; i < p->n_jobs; i++) {
         p->jobs[i].run(&p->jobs[i], r, thread);
         if (i + 1 < p->n_jobs) pool_barrier(r->cpu->pool, thread);
     }
+    if (k->leave) k->leave();
 }
 
 struct single {
@@ -368,7 +371,10 @@ static void walk_one(void *arg, int thread, int n_threads)
 {
     (void)n_threads;
     const struct single *s = arg;
+    const struct kernels *k = &s->run->cpu->kernels;
+    if (k->enter) k->enter();
     s->job->run(s->job, s->run, thread);
+    if (k->leave) k->leave();
 }
 
 static void run_traced(struct run *r, trace_fn trace, void *context)
