@@ -2,7 +2,7 @@
  *
  * Layers of one kind (full attention, one window size, ...) share page tables and page ids.
  * A page of a kind holds 64 positions of all its layers, in one contiguous block:
- *     page [layer of the kind][K: kv_head][payload, scales] then [V: kv_head][payload, scales]
+ *     page [layer of the kind][kv_head][K: payload, scales; V: payload, scales]
  *     payload of a head  [64 positions][dim] in the format's element size
  *     scales of a head   [64 positions][dim / 32] f16, for q8_0 and q4_0 only
  * q4_0 payload packs elements e and e + 16 of each 32 in one byte (low, high nibble).
@@ -76,11 +76,11 @@ luce_status kv_layout_finish(struct kv_layout *l, uint32_t k_format, uint32_t v_
 /* Byte offsets inside a page. `scales` is relative to the head's block. */
 static inline uint64_t kv_k_at(const struct kv_layer *l, int head)
 {
-    return l->offset + (uint64_t)head * l->k_head;
+    return l->offset + (uint64_t)head * (l->k_head + l->v_head);
 }
 static inline uint64_t kv_v_at(const struct kv_layer *l, int head)
 {
-    return l->offset + (uint64_t)l->kv_heads * l->k_head + (uint64_t)head * l->v_head;
+    return kv_k_at(l, head) + l->k_head;
 }
 /* Numbers in the parts of a recurrent layer's state and journal. */
 static inline uint64_t kv_conv_size(const struct kv_state *s)

@@ -16,12 +16,12 @@ enum { COLS = 64, SPLIT = 512, CACHE_LINE = 64, TILE_AS = 3 };
 struct attn_work {                      /* in the thread's scratch; dims padded to whole lanes */
     float x[CPU_HEAD_MAX * 2 * LANES];  /* keys: turned as halves, or of 32 positions */
     float v[PAGE * 2 * LANES];          /* values: 32 dims of a tile */
-    float q[COLS * CPU_HEAD_MAX];       /* few: [column][dim], many: [dim][column], as the next two */
-    float acc[COLS * CPU_HEAD_MAX];     /* of the split */
-    float all[COLS * CPU_HEAD_MAX];     /* of the splits before */
     float p[PAGE * COLS];               /* scores, then weights: of a block, or [position][column] */
     float f[COLS];                      /* what sums so far are multiplied by */
-    float top[COLS], sum[COLS], all_top[COLS], all_sum[COLS];
+    float *q, *acc, *all;               /* of the head at work; few: [column][dim], many: [dim][column]. acc, top, */
+    float *top, *sum, *all_top, *all_sum;       /* sum: of the split; all: of the splits before */
+    float q_at[COLS * CPU_HEAD_MAX], acc_at[COLS * CPU_HEAD_MAX], all_at[COLS * CPU_HEAD_MAX];  /* of all heads */
+    float top_at[COLS], sum_at[COLS], all_top_at[COLS], all_sum_at[COLS];
 };
 _Static_assert(sizeof(struct attn_work) <= CPU_SCRATCH, "fits the thread's scratch");
 
@@ -31,16 +31,24 @@ struct attn_unit {
     const struct kv_layer *layer;
     const struct step *step;
     const struct step_seq *seq;
-    int kv_head, first, n;              /* columns: row first / group.., see column() */
+    int kv_head, first, n;              /* the head at work; columns of each: row first / group.. */
+    int head_from, heads;               /* kv heads of the unit, in turn in each tile */
     bool few;                           /* taken as attn_few.h says */
     bool chain;                         /* bank row j stands at past + j for every row that sees it */
-    int row[COLS], head[COLS];          /* of the step; of all query heads */
+    int row[COLS];                      /* of the step */
     int lo[COLS], hi[COLS];             /* visible positions, but not those in [gap, past) */
     int gap[COLS];
     int past;                           /* where bank rows begin; INT32_MAX in a wide step */
-    const uint8_t *then_k, *then_v;     /* where this thread's next unit begins, or NULL */
+    const uint8_t *then;                /* where this thread's next unit begins, or NULL */
 };
 static const float LOWEST = -1e30f;
+
+/* Of all query heads the one of column c. */
+INLINE int head_of(const struct attn_unit *u, int c)
+{
+    int group = u->a->heads / u->a->kv_heads;
+    return u->kv_head * group + (u->first + c) % group;
+}
 
 INLINE bool is_chain(const struct step *s, const struct step_seq *q)
 {
@@ -56,7 +64,6 @@ INLINE void unit_columns(struct attn_unit *u)
     u->past = wide ? INT32_MAX : u->seq->past;
     for (int c = 0; c < u->n; c++) {
         u->row[c] = u->seq->first_row + (u->first + c) / group;
-        u->head[c] = u->kv_head * group + (u->first + c) % group;
         const struct step_row *r = &u->step->row[u->row[c]];
         u->lo[c] = window && r->index - window + 1 > 0 ? r->index - window + 1 : 0;
         u->gap[c] = r->see < u->past - 1 ? r->see + 1 : u->past;
@@ -82,20 +89,29 @@ INLINE uint64_t visible_bits(const struct attn_unit *u, int c, int t)
     return see;
 }
 
-/* Where 64 positions lie: their page, the bank; keys and values to ask for meanwhile, those of the next 64 or, after
- * the last page, of the next unit. NULL: nowhere, or not needed. */
+/* Where 64 positions lie: their page, the bank; keys and values to ask for meanwhile, those of the next head, of the
+ * next 64 or, after the last page, of the next unit. NULL: nowhere, or not needed. */
 struct attn_place {
     const uint8_t *page, *bank, *next_k, *next_v;
 };
 
+/* A head's keys in a page, before its values; NULL: no page. */
+INLINE const uint8_t *head_at(const struct kv_layer *y, const uint8_t *page, int head)
+{
+    return page ? page + kv_k_at(y, head) : NULL;
+}
+
 INLINE struct attn_place place_of(const struct attn_unit *u, int t)
 {
-    int kind = u->layer->kind, slot = u->seq->slot;
-    const uint8_t *page = t < u->past ? page_of(u->cache, kind, slot, t) : NULL;
-    const uint8_t *next = t + PAGE < u->past ? page_of(u->cache, kind, slot, t + PAGE) : NULL;
+    int kind = u->layer->kind, slot = u->seq->slot, head = u->kv_head + 1;
+    const uint8_t *page = t < u->past ? page_of(u->cache, kind, slot, t) : NULL, *next = page;
+    if (head == u->head_from + u->heads) {
+        head = u->head_from;
+        next = t + PAGE < u->past ? page_of(u->cache, kind, slot, t + PAGE) : NULL;
+    }
+    next = next ? head_at(u->layer, next, head) : page ? u->then : NULL;
     return (struct attn_place){ .page = page, .bank = u->past < t + PAGE ? bank_of(u->cache, kind, slot) : NULL,
-                                .next_k = next ? next + kv_k_at(u->layer, u->kv_head) : page ? u->then_k : NULL,
-                                .next_v = next ? next + kv_v_at(u->layer, u->kv_head) : page ? u->then_v : NULL };
+                                .next_k = next, .next_v = next ? next + u->layer->k_head : NULL };
 }
 
 /* Where position p of row `row` lies: a page and a place in it, or NULL. */
@@ -180,15 +196,31 @@ INLINE int held_columns(const struct attn_unit *u)
     return u->few ? u->n : padded(u->n);
 }
 
-static void K(attn_split)(const struct attn_unit *u, struct attn_work *w, int split)
+/* The i-th head of the unit is at work from here on. */
+INLINE void turn_to(struct attn_unit *u, struct attn_work *w, int i)
 {
-    int cols = held_columns(u);
+    int cols = i * held_columns(u), at = cols * padded(u->a->head_dim);
+    u->kv_head = u->head_from + i;
+    w->q = w->q_at + at, w->acc = w->acc_at + at, w->all = w->all_at + at;
+    w->top = w->top_at + cols, w->sum = w->sum_at + cols;
+    w->all_top = w->all_top_at + cols, w->all_sum = w->all_sum_at + cols;
+}
+
+/* Heads in turn within a tile: they are neighbours in memory, and a processor's own prefetching is slow to follow
+ * pieces of one head. */
+static void K(attn_split)(struct attn_unit *u, struct attn_work *w, int split)
+{
+    int cols = u->heads * held_columns(u);
     for (int c = 0; c < cols; c++) {
-        w->top[c] = LOWEST;
-        w->sum[c] = 0;
+        w->top_at[c] = LOWEST;
+        w->sum_at[c] = 0;
     }
-    memset(w->acc, 0, (size_t)(cols * padded(u->a->head_dim)) * sizeof(float));
-    for (int t = split * SPLIT; t < (split + 1) * SPLIT; t += PAGE) K(attn_tile)(u, w, t);
+    memset(w->acc_at, 0, (size_t)(cols * padded(u->a->head_dim)) * sizeof(float));
+    for (int t = split * SPLIT; t < (split + 1) * SPLIT; t += PAGE)
+        for (int i = 0; i < u->heads; i++) {
+            turn_to(u, w, i);
+            K(attn_tile)(u, w, t);
+        }
 }
 
 /* Splits that some column of the unit sees: [*from, *to). */
@@ -215,7 +247,7 @@ static void K(load_queries)(const struct job *j, const struct attn_unit *u, stru
     int dim = u->a->head_dim, wide = padded(dim), cols = padded(u->n);
     float *q = u->few ? w->q : w->all;
     for (int c = 0; c < u->n; c++) {
-        memcpy(q + c * wide, (const float *)j->in[0] + (int64_t)u->row[c] * j->cols + u->head[c] * dim,
+        memcpy(q + c * wide, (const float *)j->in[0] + (int64_t)u->row[c] * j->cols + head_of(u, c) * dim,
                (size_t)dim * sizeof *q);
         memset(q + c * wide + dim, 0, (size_t)(wide - dim) * sizeof *q);
     }
@@ -241,6 +273,28 @@ INLINE int sum_at(const struct attn_unit *u, int c)
     return u->few ? c : many_lane(u, c);
 }
 
+/* The split's results of the head at work, for attn_fold. */
+static void K(attn_keep)(const struct run *r, const struct attn_unit *u, struct attn_work *w, int split)
+{
+    int dim = u->a->head_dim, wide = padded(dim);
+    const float *acc = K(by_column)(u, w, w->acc);
+    for (int c = 0; c < u->n; c++) {
+        float *at = partial_at(r, u->a, u->row[c], head_of(u, c), split);
+        memcpy(at, acc + c * wide, (size_t)dim * sizeof *at);
+        at[dim] = w->top[sum_at(u, c)];
+        at[dim + 1] = w->sum[sum_at(u, c)];
+    }
+}
+
+/* The split's results of the head at work to those of the splits before. */
+static void K(attn_add)(const struct attn_unit *u, struct attn_work *w)
+{
+    int dim = u->a->head_dim, wide = padded(dim);
+    if (!u->few) K(many_fold)(u, w);
+    for (int c = 0; u->few && c < u->n; c++)
+        fold(&w->all_top[c], &w->all_sum[c], w->all + c * wide, w->top[c], w->sum[c], w->acc + c * wide, dim);
+}
+
 /* split < 0: all of them in turn. */
 static void K(attn_unit)(const struct run *r, const struct job *j, struct attn_unit *u, int split, int thread)
 {
@@ -249,33 +303,28 @@ static void K(attn_unit)(const struct run *r, const struct job *j, struct attn_u
     unit_splits(u, &from, &to);
     if (split >= 0 && (split < from || split >= to)) return;
     u->few = u->n <= many_cost(u->n) && few_can(u->layer, dim);
-    K(load_queries)(j, u, w);
+    int cols = u->heads * held_columns(u);
+    for (int i = 0; i < u->heads; i++) turn_to(u, w, i), K(load_queries)(j, u, w);
     if (split >= 0) {
         K(attn_split)(u, w, split);
-        const float *acc = K(by_column)(u, w, w->acc);
-        for (int c = 0; c < u->n; c++) {
-            float *at = partial_at(r, u->a, u->row[c], u->head[c], split);
-            memcpy(at, acc + c * wide, (size_t)dim * sizeof *at);
-            at[dim] = w->top[sum_at(u, c)];
-            at[dim + 1] = w->sum[sum_at(u, c)];
-        }
+        for (int i = 0; i < u->heads; i++) turn_to(u, w, i), K(attn_keep)(r, u, w, split);
         return;
     }
-    int cols = held_columns(u);
     for (int c = 0; c < cols; c++) {
-        w->all_top[c] = LOWEST;
-        w->all_sum[c] = 0;
+        w->all_top_at[c] = LOWEST;
+        w->all_sum_at[c] = 0;
     }
-    memset(w->all, 0, (size_t)(cols * wide) * sizeof(float));
+    memset(w->all_at, 0, (size_t)(cols * wide) * sizeof(float));
     for (int s = from; s < to; s++) {
         K(attn_split)(u, w, s);
-        if (!u->few) K(many_fold)(u, w);
-        for (int c = 0; u->few && c < u->n; c++)
-            fold(&w->all_top[c], &w->all_sum[c], w->all + c * wide, w->top[c], w->sum[c], w->acc + c * wide, dim);
+        for (int i = 0; i < u->heads; i++) turn_to(u, w, i), K(attn_add)(u, w);
     }
-    const float *all = K(by_column)(u, w, w->all);
-    for (int c = 0; c < u->n; c++)
-        write_out(j, r, u->row[c], u->head[c], w->all_sum[sum_at(u, c)], all + c * wide, dim);
+    for (int i = 0; i < u->heads; i++) {
+        turn_to(u, w, i);
+        const float *all = K(by_column)(u, w, w->all);
+        for (int c = 0; c < u->n; c++)
+            write_out(j, r, u->row[c], head_of(u, c), w->all_sum[sum_at(u, c)], all + c * wide, dim);
+    }
 }
 
 /* Folds the partial results of one row and head. */
@@ -286,10 +335,10 @@ static void K(attn_fold)(const struct run *r, const struct job *j, struct attn_u
     float top = LOWEST, sum = 0, all[CPU_HEAD_MAX];
     memset(all, 0, sizeof all);
     for (int s = from; s < to; s++) {
-        const float *at = partial_at(r, u->a, u->row[0], u->head[0], s);
+        const float *at = partial_at(r, u->a, u->row[0], head_of(u, 0), s);
         fold(&top, &sum, all, at[dim], at[dim + 1], at, dim);
     }
-    write_out(j, r, u->row[0], u->head[0], sum, all, dim);
+    write_out(j, r, u->row[0], head_of(u, 0), sum, all, dim);
 }
 
 /* Splits that some row of a sequence sees, and the first of them. */
@@ -317,6 +366,17 @@ INLINE int units_of(const struct run *r, const struct attn_attr *a, int cols, in
     return best;
 }
 
+/* How many of the kv heads a unit takes, so that no thread is through later than if it took one. */
+INLINE int heads_of(const struct run *r, int kv_heads, int tiles, int held)
+{
+    int least = (tiles * kv_heads + r->n_threads - 1) / r->n_threads, n = COLS / held < least ? COLS / held : least;
+    for (; n > 1; n--) {
+        int units = tiles * ((kv_heads + n - 1) / n);
+        if ((units + r->n_threads - 1) / r->n_threads * n <= least) break;
+    }
+    return n;
+}
+
 /* Whether splits are units of their own: kv heads alone, four for each thread, feed all threads, and texts of one
  * split have nothing to fold. */
 INLINE bool spread(const struct run *r, const struct attn_attr *a)
@@ -327,15 +387,44 @@ INLINE bool spread(const struct run *r, const struct attn_attr *a)
     return false;
 }
 
-/* The next unit of a narrow step, if there is one: a kv head of the sequence from a split on. */
-INLINE void find_then(struct attn_unit *u, bool more, int kv_head, int split)
+/* How the columns, kv heads and splits of a sequence are cut into units, splits first, then heads. */
+struct attn_cut {
+    int tiles, most;                    /* pieces of the columns; columns of each */
+    int heads, groups;                  /* kv heads of a unit; groups of so many */
+    int first, each;                    /* split, and how many; -1 and 1: a unit takes all of them */
+};
+
+INLINE struct attn_cut cut_of(const struct run *r, const struct attn_attr *a, const struct step_seq *q, bool spreads)
 {
-    int past = u->seq->past, window = u->a->window, lo = window && past >= window ? past - window + 1 : 0;
-    int t = split * SPLIT > lo ? split * SPLIT : lo / PAGE * PAGE;
-    more = more && u->past != INT32_MAX && t < past;
-    const uint8_t *page = more ? page_of(u->cache, u->layer->kind, u->seq->slot, t) : NULL;
-    u->then_k = page ? page + kv_k_at(u->layer, kv_head) : NULL;
-    u->then_v = page ? page + kv_v_at(u->layer, kv_head) : NULL;
+    struct splits splits = splits_of(a, q);
+    struct attn_cut c = { .first = spreads ? splits.first : -1, .each = spreads ? splits.n : 1 };
+    int cols = q->n_rows * (a->heads / a->kv_heads);
+    c.tiles = units_of(r, a, cols, c.each);
+    c.most = (cols + c.tiles - 1) / c.tiles;
+    c.heads = spreads ? 1 : heads_of(r, a->kv_heads, c.tiles, padded(c.most));
+    c.groups = (a->kv_heads + c.heads - 1) / c.heads;
+    return c;
+}
+
+/* Where unit `at` of a sequence in a narrow step begins to read, or NULL. */
+INLINE const uint8_t *unit_begin(const struct device_cache *cache, const struct kv_layer *y, const struct attn_attr *a,
+                                 const struct step_seq *q, const struct attn_cut *c, int at)
+{
+    int lo = a->window && q->past >= a->window ? q->past - a->window + 1 : 0, t = lo / PAGE * PAGE;
+    if (c->first >= 0 && (c->first + at % c->each) * SPLIT > lo) t = (c->first + at % c->each) * SPLIT;
+    const uint8_t *page = t < q->past ? page_of(cache, y->kind, q->slot, t) : NULL;
+    return head_at(y, page, at / c->each % c->groups * c->heads);
+}
+
+/* Where a thread reads first in a narrow step's job, or NULL. */
+INLINE const uint8_t *attn_begin(const struct job *j, const struct run *r, int thread)
+{
+    const struct attn_attr *a = j->call->attr;
+    const struct device_cache *cache = r->program->cache;
+    const struct step_seq *q = &r->step->seq[0];
+    if (r->step->head.wide || !r->step->head.n_seqs || !q->n_rows) return NULL;
+    struct attn_cut c = cut_of(r, a, q, spread(r, a));
+    return unit_begin(cache, &cache->layout->layer[j->call->layer], a, q, &c, thread);
 }
 
 static void K(attn)(const struct job *j, const struct run *r, int thread)
@@ -350,20 +439,20 @@ static void K(attn)(const struct job *j, const struct run *r, int thread)
         u.seq = &s->seq[i];
         if (!u.seq->n_rows) continue;
         u.chain = s->head.wide || u.a->block || is_chain(s, u.seq);
-        struct splits splits = splits_of(u.a, u.seq);
-        int cols = u.seq->n_rows * group, each = spreads ? splits.n : 1, tiles = units_of(r, u.a, cols, each);
-        int most = (cols + tiles - 1) / tiles, n = tiles * u.a->kv_heads * each;
+        struct attn_cut cut = cut_of(r, u.a, u.seq, spreads);
+        int cols = u.seq->n_rows * group, n = cut.tiles * cut.groups * cut.each;
         for (int next; mine < base + n; mine = next) {
-            int at = mine - base, split = spreads ? splits.first + at % each : -1;
+            int at = mine - base;
             next = r->n_threads + share_next(j);
-            u.kv_head = at / each % u.a->kv_heads;
-            u.first = (tiles - 1 - at / each / u.a->kv_heads) * most;    /* the longest first */
-            u.n = cols - u.first < most ? cols - u.first : most;
+            u.head_from = at / cut.each % cut.groups * cut.heads;
+            u.heads = u.a->kv_heads - u.head_from < cut.heads ? u.a->kv_heads - u.head_from : cut.heads;
+            u.first = (cut.tiles - 1 - at / cut.each / cut.groups) * cut.most;      /* the longest first */
+            u.n = cols - u.first < cut.most ? cols - u.first : cut.most;
             if (u.n <= 0) continue;
             unit_columns(&u);
-            find_then(&u, next < base + n, (next - base) / each % u.a->kv_heads,
-                      spreads ? splits.first + (next - base) % each : 0);
-            K(attn_unit)(r, j, &u, split, thread);
+            bool more = u.past != INT32_MAX && next < base + n;
+            u.then = more ? unit_begin(u.cache, u.layer, u.a, u.seq, &cut, next - base) : NULL;
+            K(attn_unit)(r, j, &u, spreads ? cut.first + at % cut.each : -1, thread);
         }
         base += n;
     }

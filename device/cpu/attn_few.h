@@ -108,7 +108,8 @@ INLINE void block_values(uint32_t format, const struct few_tile *r, struct attn_
         if (n == SPAN) {
             for (int i = 0; i < r->n; i++) {
                 v16 v[SPAN];
-                if (c == 0 && r->next_v) ask_for(r->next_v + i * r->v_row + 2 * (uint64_t)d, 2 * SPAN * LANES);
+                if (c == 0 && r->next_v)        /* in order, not row by row: half rows are no stream */
+                    ask_for(r->next_v + (uint64_t)(d * PAGE + i * SPAN * LANES) * 2, 2 * SPAN * LANES);
                 for (int j = 0; j < SPAN; j++) v[j] = from_half(format, r->v[i] + 2 * (d + j * LANES));
                 for (int x = 0; x < m; x++) {
                     v16 p = v_all(w->p[x * PAGE + i]);

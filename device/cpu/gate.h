@@ -24,6 +24,38 @@ static void K(gate)(const struct job *j, const struct run *r, int thread)
     }
 }
 
+/* What n gates multiply by. */
+INLINE void gate_factors(int fn, int n, const float *g, float *f)
+{
+    if (fn == GATE_SILU)
+        for (int i = 0; i < n; i++) f[i] = silu_f32(g[i]);
+    else
+        for (int i = 0; i < n; i++) f[i] = 1.0f / (1.0f + exp_f32(-g[i]));
+}
+
+/* A head in pieces whose every loop is one of vectors. w: its norm, or NULL; add: what is added, or NULL. */
+INLINE void gated_head(const struct gated_attr *a, const float *x, const float *w, const float *g, const float *add,
+                       float *y)
+{
+    enum { PIECE = 4 * LANES };
+    float f[PIECE], t[PIECE], scale = w ? rms_scale(x, a->dim, a->eps) : 1.0f, one = 0;
+    if (a->scalar) gate_factors(a->fn, 1, g, &one);
+    for (int from = 0; from < a->dim; from += PIECE) {
+        int n = a->dim - from < PIECE ? a->dim - from : PIECE;
+        memcpy(t, x + from, (size_t)n * sizeof *t);
+        if (w)
+            for (int i = 0; i < n; i++) t[i] = t[i] * scale * w[from + i];
+        if (!a->scalar) gate_factors(a->fn, n, g + from, f);
+        if (a->scalar)
+            for (int i = 0; i < n; i++) t[i] *= one;
+        else
+            for (int i = 0; i < n; i++) t[i] *= f[i];
+        if (add)
+            for (int i = 0; i < n; i++) t[i] += add[from + i];
+        memcpy(y + from, t, (size_t)n * sizeof *t);
+    }
+}
+
 static void K(gated)(const struct job *j, const struct run *r, int thread)
 {
     const struct gated_attr *a = j->call->attr;
@@ -32,15 +64,8 @@ static void K(gated)(const struct job *j, const struct run *r, int thread)
     int64_t from, to;
     pool_share((int64_t)r->rows[j->rows] * a->heads, thread, r->n_threads, &from, &to);
     for (int64_t i = from; i < to; i++) {
-        int64_t row = i / a->heads, head = i % a->heads;
-        const float *x = (const float *)j->in[0] + i * a->dim;
-        const float *g = (const float *)j->in[1] + row * gate_cols + a->at + head * a->stride;
+        const float *g = (const float *)j->in[1] + i / a->heads * gate_cols + a->at + i % a->heads * a->stride;
         const float *add = j->call->n_in > 2 ? (const float *)j->in[2] + i * a->dim : NULL;
-        float *y = (float *)j->out[0] + i * a->dim, scale = w ? rms_scale(x, a->dim, a->eps) : 1.0f;
-        for (int c = 0; c < a->dim; c++) {
-            float z = g[a->scalar ? 0 : c], f = (a->fn == GATE_SILU ? z : 1.0f) / (1.0f + exp_f32(-z));
-            float gated = (w ? x[c] * scale * w[c] : x[c]) * f;
-            y[c] = add ? gated + add[c] : gated;
-        }
+        gated_head(a, (const float *)j->in[0] + i * a->dim, w, g, add, (float *)j->out[0] + i * a->dim);
     }
 }

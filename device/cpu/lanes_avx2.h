@@ -9,7 +9,7 @@
 typedef struct {
     __m256 low, high;
 } v16;
-enum { BLOCK = 4, TALL = 4, FULL_AS = 3, HALF_AS = 1 };
+enum { BLOCK = 4, TALL = 4, FULL_AS = 3, HALF_AS = 1, DELTA_BLOCKS = 1 };
 
 INLINE v16 v_load(const float *p)
 {

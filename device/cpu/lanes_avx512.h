@@ -8,7 +8,7 @@
 #include "device/cpu/vec.h"
 
 typedef __m512 v16;
-enum { BLOCK = 6, TALL = 16, FULL_AS = 11, HALF_AS = 7 };
+enum { BLOCK = 6, TALL = 16, FULL_AS = 11, HALF_AS = 7, DELTA_BLOCKS = 2 };
 
 INLINE v16 v_load(const float *p)
 {

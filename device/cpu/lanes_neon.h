@@ -8,7 +8,7 @@
 typedef struct {
     float32x4_t at[4];
 } v16;
-enum { BLOCK = 4, TALL = 4, FULL_AS = 3, HALF_AS = 1 };
+enum { BLOCK = 4, TALL = 4, FULL_AS = 3, HALF_AS = 1, DELTA_BLOCKS = 1 };
 
 #define EACH_PART(expression)                                                             \
     v16 y;                                                                                \

@@ -9,7 +9,7 @@ typedef struct {
     float at[LANES];
 } v16;
 /* attn.h says what they are. */
-enum { BLOCK = 4, TALL = 4, FULL_AS = 3, HALF_AS = 1 };
+enum { BLOCK = 4, TALL = 4, FULL_AS = 3, HALF_AS = 1, DELTA_BLOCKS = 1 };
 
 #define EACH_LANE(expression)                                                             \
     v16 y;                                                                                \

@@ -4,7 +4,8 @@
  * the new state follow each other without a barrier. Sum: taps upwards, acc = fma(w, x, acc).
  *
  * DELTA. The memory of a value head is held in blocks of 16 columns, [k_dim][16]; columns do not see each other, so a
- * block goes through all rows of its sequence while it lies in the nearest cache (8 KB at k_dim 128). Three rounds:
+ * block, or DELTA_BLOCKS neighbours (of the lanes), goes through all rows of its sequence while it lies in the nearest
+ * cache (8 KB at k_dim 128). Three rounds:
  * redo what was accepted; norm keys and queries, make the gates; run the rows. Narrow rows work on a copy that follows
  * the path: where a row does not continue the one before, the copy starts again from the state and redoes the row's
  * ancestors, which gives the bits that they gave. Sums over k_dim: element i in accumulator i % 4, (0 + 1) + (2 + 3).
@@ -15,7 +16,6 @@ enum { CONV_STRIPS = 16, TAPS_MAX = 16, KEY_MAX = 256 };
 INLINE v16 load_some(const float *p, int n)
 {
     float t[LANES] = { 0 };
-    if (n >= LANES) return v_load(p);
     memcpy(t, p, (size_t)n * sizeof *t);
     return v_load(t);
 }
@@ -55,6 +55,14 @@ INLINE void conv_commit(const struct conv_piece *p)
         conv_shift(p, p->journal + (size_t)p->seq->commit[i] * (size_t)p->k->channels);
 }
 
+/* Asks for the lines of the journal that a row will be written to: they lie in memory, and stores wait for one line
+ * after the other. */
+INLINE void conv_ask(const struct conv_piece *p, int row)
+{
+    const float *at = p->journal + (size_t)row * (size_t)p->k->channels;
+    for (int c = p->from; c < p->to; c += LANES) __builtin_prefetch(at + c, 1);
+}
+
 /* Row j of the sequence: what it sees, then its channels. */
 INLINE void conv_row(const struct job *j, const struct run *r, const struct conv_piece *p, int row)
 {
@@ -70,11 +78,16 @@ INLINE void conv_row(const struct job *j, const struct run *r, const struct conv
         const float *taps = (const float *)(const void *)(w->data + (size_t)(c / LANES) * w->strip_bytes);
         int n = p->to - c < LANES ? p->to - c : LANES;
         v16 sum = v_all(0);
-        for (int i = 0; i < p->k->taps; i++) sum = v_fma(v_load(taps + i * LANES), load_some(window[i] + c, n), sum);
         float t[LANES];
+        if (n == LANES)
+            for (int i = 0; i < p->k->taps; i++) sum = v_fma(v_load(taps + i * LANES), v_load(window[i] + c), sum);
+        else
+            for (int i = 0; i < p->k->taps; i++)
+                sum = v_fma(v_load(taps + i * LANES), load_some(window[i] + c, n), sum);
         v_store(t, sum);
         for (int l = 0; l < LANES; l++) t[l] = silu_f32(t[l]);
-        memcpy(y + c, t, (size_t)n * sizeof *t);
+        if (n == LANES) memcpy(y + c, t, sizeof t);
+        else memcpy(y + c, t, (size_t)n * sizeof *t);
     }
 }
 
@@ -92,7 +105,10 @@ static void K(short_conv)(const struct job *j, const struct run *r, int thread)
                                 from + width < j->out_cols ? from + width : j->out_cols };
         const float *x = (const float *)j->in[0] + (int64_t)s->first_row * j->cols;
         conv_commit(&p);
-        for (int row = 0; row < s->n_rows; row++) conv_row(j, r, &p, row);
+        for (int row = 0; row < s->n_rows; row++) {
+            if (!r->step->head.wide) conv_ask(&p, row);
+            conv_row(j, r, &p, row);
+        }
         for (int row = 0; row < s->n_rows; row++, x += j->cols) {
             size_t bytes = (size_t)(p.to - p.from) * sizeof *x;
             if (r->step->head.wide && s->n_rows - row < y->state.taps) conv_shift(&p, x);
@@ -109,7 +125,7 @@ struct delta {
     const struct delta_attr *a;
     const struct kv_layer *layer;
     float *q, *k, *decay, *beta;
-    int blocks;                     /* of a head */
+    int blocks, pieces;             /* of a head; in pieces of up to DELTA_BLOCKS */
 };
 
 INLINE int delta_key_head(const struct delta_attr *a, int head)
@@ -129,37 +145,51 @@ INLINE v16 delta_sum(const v16 acc[4])
     return v_add(v_add(acc[0], acc[1]), v_add(acc[2], acc[3]));
 }
 
-/* One row of a block: the correction and the output, 16 columns each. */
-INLINE void delta_row(float *s, int n, const float *q, const float *k, const float *v, float decay, float beta,
+/* acc += k s for element i of m blocks of n; e is its accumulator. */
+INLINE void delta_dot(const float *s, int n, int m, const float *k, int i, int e, v16 acc[][4])
+{
+    v16 key = v_all(k[i]);
+    for (int x = 0; x < m; x++) acc[x][e] = v_fma(key, v_load(s + (x * n + i) * LANES), acc[x][e]);
+}
+
+/* s = decay s + k d and acc += q s, likewise. */
+INLINE void delta_step(float *s, int n, int m, const float *q, const float *k, int i, int e, v16 decay, const v16 *d,
+                       v16 acc[][4])
+{
+    v16 key = v_all(k[i]), query = v_all(q[i]);
+    for (int x = 0; x < m; x++) {
+        float *at = s + (x * n + i) * LANES;
+        v16 z = v_fma(key, d[x], v_mul(decay, v_load(at)));
+        v_store(at, z);
+        acc[x][e] = v_fma(query, z, acc[x][e]);
+    }
+}
+
+/* One row of m neighbouring blocks, a constant: the correction and the output, 16 columns of each. */
+INLINE void delta_row(float *s, int n, int m, const float *q, const float *k, const float *v, float decay, float beta,
                       float *correction, float *o)
 {
-    v16 acc[4] = { v_all(0), v_all(0), v_all(0), v_all(0) };
+    v16 acc[DELTA_BLOCKS][4], d[DELTA_BLOCKS];
+    for (int x = 0; x < m; x++)
+        for (int e = 0; e < 4; e++) acc[x][e] = v_all(0);
     int i = 0;
     for (; i + 4 <= n; i += 4)
-        for (int e = 0; e < 4; e++) acc[e] = v_fma(v_all(k[i + e]), v_load(s + (i + e) * LANES), acc[e]);
-    for (int e = 0; i + e < n; e++) acc[e] = v_fma(v_all(k[i + e]), v_load(s + (i + e) * LANES), acc[e]);
-    v16 d = v_mul(v_all(beta), v_fma(v_all(-decay), delta_sum(acc), v_load(v))), f = v_all(decay);
-    v_store(correction, d);
-    for (int e = 0; e < 4; e++) acc[e] = v_all(0);
-    for (i = 0; i + 4 <= n; i += 4)
-        for (int e = 0; e < 4; e++) {
-            float *at = s + (i + e) * LANES;
-            v16 z = v_fma(v_all(k[i + e]), d, v_mul(f, v_load(at)));
-            v_store(at, z);
-            acc[e] = v_fma(v_all(q[i + e]), z, acc[e]);
-        }
-    for (int e = 0; i + e < n; e++) {
-        float *at = s + (i + e) * LANES;
-        v16 z = v_fma(v_all(k[i + e]), d, v_mul(f, v_load(at)));
-        v_store(at, z);
-        acc[e] = v_fma(v_all(q[i + e]), z, acc[e]);
+        for (int e = 0; e < 4; e++) delta_dot(s, n, m, k, i + e, e, acc);
+    for (int e = 0; i + e < n; e++) delta_dot(s, n, m, k, i + e, e, acc);
+    for (int x = 0; x < m; x++) {
+        d[x] = v_mul(v_all(beta), v_fma(v_all(-decay), delta_sum(acc[x]), v_load(v + x * LANES)));
+        v_store(correction + x * LANES, d[x]);
+        for (int e = 0; e < 4; e++) acc[x][e] = v_all(0);
     }
-    v_store(o, delta_sum(acc));
+    for (i = 0; i + 4 <= n; i += 4)
+        for (int e = 0; e < 4; e++) delta_step(s, n, m, q, k, i + e, e, v_all(decay), d, acc);
+    for (int e = 0; i + e < n; e++) delta_step(s, n, m, q, k, i + e, e, v_all(decay), d, acc);
+    for (int x = 0; x < m; x++) v_store(o + x * LANES, delta_sum(acc[x]));
 }
 
 struct delta_block {
     const struct step_seq *seq;
-    int head, key_head, column;
+    int head, key_head, column, m;                  /* m neighbouring blocks */
     float *state, *keys, *corrections, *decays;     /* of this block; the journal's from row 0 on */
 };
 
@@ -167,12 +197,13 @@ INLINE struct delta_block delta_block_of(const struct delta *d, int64_t number)
 {
     const struct device_cache *c = d->r->program->cache;
     const struct kv_state *k = &d->layer->state;
-    int block = (int)(number % d->blocks), head = (int)(number / d->blocks % d->a->v_heads);
-    const struct step_seq *s = &d->r->step->seq[number / d->blocks / d->a->v_heads];
+    int block = (int)(number % d->pieces) * DELTA_BLOCKS, head = (int)(number / d->pieces % d->a->v_heads);
+    const struct step_seq *s = &d->r->step->seq[number / d->pieces / d->a->v_heads];
     float *state = layer_state(c, d->layer, s->slot) + kv_conv_size(k), *journal = layer_journal(c, d->layer, s->slot);
     int key_head = delta_key_head(d->a, head);
     return (struct delta_block){
         .seq = s, .head = head, .key_head = key_head, .column = block * LANES,
+        .m = d->blocks - block < DELTA_BLOCKS ? d->blocks - block : DELTA_BLOCKS,
         .state = state + ((size_t)head * (size_t)d->blocks + (size_t)block) * (size_t)(k->k_dim * LANES),
         .keys = journal + kv_journal_at(k, JOURNAL_KEY) + (size_t)key_head * (size_t)k->k_dim,
         .corrections = journal + kv_journal_at(k, JOURNAL_CORRECTION) + (size_t)head * (size_t)k->v_dim + block * LANES,
@@ -183,24 +214,34 @@ INLINE struct delta_block delta_block_of(const struct delta *d, int64_t number)
 INLINE void delta_replay(const struct delta *d, const struct delta_block *b, float *s, int row)
 {
     const struct delta_attr *a = d->a;
-    delta_redo(s, a->k_dim, b->keys + (size_t)row * (size_t)(a->k_heads * a->k_dim),
-               b->corrections + (size_t)row * (size_t)(a->v_heads * a->v_dim),
-               b->decays[(size_t)row * (size_t)a->v_heads]);
+    for (int x = 0; x < b->m; x++)
+        delta_redo(s + x * a->k_dim * LANES, a->k_dim, b->keys + (size_t)row * (size_t)(a->k_heads * a->k_dim),
+                   b->corrections + (size_t)row * (size_t)(a->v_heads * a->v_dim) + x * LANES,
+                   b->decays[(size_t)row * (size_t)a->v_heads]);
 }
 
 INLINE void delta_commit(const struct delta *d, const struct delta_block *b)
 {
-    if (b->seq->past == b->seq->n_commit) memset(b->state, 0, (size_t)d->a->k_dim * LANES * sizeof *b->state);
+    if (b->seq->past == b->seq->n_commit) memset(b->state, 0, (size_t)(b->m * d->a->k_dim) * LANES * sizeof *b->state);
     for (int i = 0; i < b->seq->n_commit; i++) delta_replay(d, b, b->state, b->seq->commit[i]);
 }
 
-INLINE void delta_run_block(const struct delta *d, const struct delta_block *b)
+/* Asks for a part of the piece that follows: its state, and where its correction of row i goes. */
+INLINE void delta_ask(const struct delta_block *b, size_t size, int m, int i, size_t values)
+{
+    size_t rows = (size_t)b->seq->n_rows, from = size * (size_t)i / rows, to = size * ((size_t)i + 1) / rows;
+    for (from = from / LANES * LANES; from < to; from += LANES) __builtin_prefetch(b->state + size + from);
+    for (int x = 0; x < m; x++) __builtin_prefetch(b->corrections + (size_t)i * values + (m + x) * LANES, 1);
+}
+
+/* m: b->m, a constant. */
+INLINE void delta_run_block(const struct delta *d, const struct delta_block *b, int m)
 {
     const struct delta_attr *a = d->a;
     const struct step *step = d->r->step;
     bool wide = step->head.wide;
-    float copy[KEY_MAX * LANES], unused[LANES], *s = wide ? b->state : copy;
-    size_t bytes = (size_t)a->k_dim * LANES * sizeof *copy, keys = (size_t)(a->k_heads * a->k_dim);
+    float copy[DELTA_BLOCKS * KEY_MAX * LANES], unused[DELTA_BLOCKS * LANES], *s = wide ? b->state : copy;
+    size_t bytes = (size_t)(m * a->k_dim) * LANES * sizeof *copy, keys = (size_t)(a->k_heads * a->k_dim);
     size_t values = (size_t)(a->v_heads * a->v_dim), key_at = (size_t)b->key_head * (size_t)a->k_dim;
     size_t value_at = (size_t)b->head * (size_t)a->v_dim + (size_t)b->column;
     uint64_t holds = 0;             /* path of the row that the copy stands after */
@@ -215,7 +256,8 @@ INLINE void delta_run_block(const struct delta *d, const struct delta_block *b)
         }
         holds = path;
         const float *x = (const float *)d->j->in[0] + (int64_t)row * d->j->cols;
-        delta_row(s, a->k_dim, d->q + row * keys + key_at, d->k + row * keys + key_at, x + 2 * keys + value_at,
+        if (!wide) delta_ask(b, (size_t)(m * a->k_dim) * LANES, m, i, values);
+        delta_row(s, a->k_dim, m, d->q + row * keys + key_at, d->k + row * keys + key_at, x + 2 * keys + value_at,
                   d->decay[gate], d->beta[gate], wide ? unused : b->corrections + (size_t)i * values,
                   (float *)d->j->out[0] + row * values + value_at);
     }
@@ -265,11 +307,12 @@ static void K(delta)(const struct job *j, const struct run *r, int thread)
     int64_t rows = r->rows[j->rows], keys = rows * a->k_heads * a->k_dim, blocks = a->v_dim / LANES, from, to;
     struct delta d = { .j = j, .r = r, .a = a, .layer = &r->program->cache->layout->layer[j->call->layer],
                        .q = j->work, .k = j->work + keys, .decay = j->work + 2 * keys,
-                       .beta = j->work + 2 * keys + rows * a->v_heads, .blocks = (int)blocks };
+                       .beta = j->work + 2 * keys + rows * a->v_heads, .blocks = (int)blocks,
+                       .pieces = (int)(blocks + DELTA_BLOCKS - 1) / DELTA_BLOCKS };
     bool commits = false;
     for (int i = 0; i < r->step->head.n_seqs; i++)
         commits |= r->step->seq[i].n_commit > 0 || r->step->seq[i].past == 0;
-    int64_t pieces = (int64_t)r->step->head.n_seqs * a->v_heads * blocks;
+    int64_t pieces = (int64_t)r->step->head.n_seqs * a->v_heads * d.pieces;
     if (commits) {
         pool_share(pieces, thread, r->n_threads, &from, &to);
         for (int64_t i = from; i < to; i++) {
@@ -288,6 +331,7 @@ static void K(delta)(const struct job *j, const struct run *r, int thread)
     pool_share(pieces, thread, r->n_threads, &from, &to);
     for (int64_t i = from; i < to; i++) {
         struct delta_block b = delta_block_of(&d, i);
-        delta_run_block(&d, &b);
+        if (b.m == DELTA_BLOCKS) delta_run_block(&d, &b, DELTA_BLOCKS);
+        else delta_run_block(&d, &b, 1);
     }
 }

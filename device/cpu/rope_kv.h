@@ -106,18 +106,13 @@ INLINE void rope_head(const struct job *j, const struct run *r, int row, int h)
     encode_row(y->v_format, dim, page + kv_v_at(y, head), place, x + a->kv_heads * dim);
 }
 
-/* Asks for the first 64 positions of the kv head that this thread attends to first, as a rule. */
+/* Asks for the first 64 positions of the kv head that this thread attends to first in the next job, as a rule. */
 INLINE void ask_to_read(const struct job *j, const struct run *r, int thread)
 {
-    const struct device_cache *c = r->program->cache;
-    const struct kv_layer *y = &c->layout->layer[j->call->layer];
-    const struct step_seq *s = &r->step->seq[0];
-    int window = c->layout->kind[y->kind].window, t = window && s->past >= window ? s->past - window + 1 : 0;
-    const uint8_t *page = r->step->head.wide || t >= s->past ? NULL : page_of(c, y->kind, s->slot, t);
-    if (!page) return;
-    const uint8_t *k = page + kv_k_at(y, thread % y->kv_heads), *v = page + kv_v_at(y, thread % y->kv_heads);
-    for (uint64_t i = 0; i < y->k_head; i += 64) __builtin_prefetch(k + i, 0, 2);
-    for (uint64_t i = 0; i < y->v_head; i += 64) __builtin_prefetch(v + i, 0, 2);
+    const struct kv_layer *y = &r->program->cache->layout->layer[j->call->layer];
+    bool attends = j[1].call && j[1].call->op == OP_ATTN;       /* the list ends with an empty job */
+    const uint8_t *at = attends ? attn_begin(j + 1, r, thread) : NULL;
+    for (uint64_t i = 0; at && i < y->k_head + y->v_head; i += 64) __builtin_prefetch(at + i, 0, 2);
 }
 
 static void K(rope_kv)(const struct job *j, const struct run *r, int thread)

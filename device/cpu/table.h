@@ -12,8 +12,8 @@
 #include "device/cpu/likely.h"
 #include "device/cpu/sample.h"
 #include "device/cpu/route.h"
-#include "device/cpu/rope_kv.h"
 #include "device/cpu/attn.h"
+#include "device/cpu/rope_kv.h"
 #include "device/cpu/recur.h"
 
 #define OP_KERNELS                                                                        \

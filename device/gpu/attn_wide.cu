@@ -253,7 +253,7 @@ __device__ inline void feed(const attn_args &a, const step *s, const int *before
             for (int x = 0; x < 2; x++, n++) {
                 if (round > 0) bar_wait(r.empty(x, n / 2), (round - 1) & 1);
                 feed_tile<DP>(kv, r.tile(x, n / 2),
-                              at + (x ? kv.v_at + it.head * kv.v_head : kv.k_at + it.head * kv.k_head),
+                              at + (x ? kv.v_at : kv.k_at) + it.head * kv.head,
                               x ? kv.v_row : kv.k_row, rows);
                 copy_wait<LAG>();
                 if (n >= LAG) arrived(n - LAG);

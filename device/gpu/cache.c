@@ -93,7 +93,7 @@ struct kv_place gpu_kv_place(const struct device_cache *c, int layer)
     return (struct kv_place){
         .pages = c->pages[y->kind], .table = c->table[y->kind], .max_pages = c->max_pages[y->kind],
         .page_bytes = c->layout->kind[y->kind].page_bytes, .k_at = kv_k_at(y, 0), .v_at = kv_v_at(y, 0),
-        .k_head = y->k_head, .v_head = y->v_head, .k_format = y->k_format, .v_format = y->v_format,
+        .head = y->k_head + y->v_head, .k_format = y->k_format, .v_format = y->v_format,
         .k_row = (int)kv_row_bytes(y->k_format, y->k_dim), .v_row = (int)kv_row_bytes(y->v_format, y->v_dim),
         .k_scales = (int)kv_scales_at(y->k_format, y->k_dim), .v_scales = (int)kv_scales_at(y->v_format, y->v_dim),
         .kv_heads = y->kv_heads, .dim = y->k_dim,

@@ -50,7 +50,7 @@ bool rows_decodable(uint32_t type);
 struct kv_place {
     uint8_t *pages;             /* of the kind */
     const int32_t *table;       /* [slot][max_pages] */
-    uint64_t page_bytes, k_at, v_at, k_head, v_head;
+    uint64_t page_bytes, k_at, v_at, head;      /* head: bytes from one head to the next */
     uint32_t k_format, v_format;
     int32_t  k_row, v_row, k_scales, v_scales;  /* bytes of a position; where scales begin, 0: none */
     int32_t  max_pages, kv_heads, dim;

@@ -98,7 +98,7 @@ struct kv_part {
 __device__ inline kv_part part_of(const kv_place &kv, int head, bool values)
 {
     kv_part p;
-    p.at = values ? kv.v_at + head * kv.v_head : kv.k_at + head * kv.k_head;
+    p.at = (values ? kv.v_at : kv.k_at) + head * kv.head;
     p.format = values ? kv.v_format : kv.k_format;
     p.row_bytes = values ? kv.v_row : kv.k_row;
     p.scales = values ? kv.v_scales : kv.k_scales;
