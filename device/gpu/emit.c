@@ -123,6 +123,15 @@ static void convert(struct emitter *e, struct val x)
     if (p->form_from == e->index) map(e, x, (struct val){ 0 }, NULL, program_form(e->p, x), MAP_COPY, x);
 }
 
+/* The NORM that makes x in the call's products. */
+static struct normed normed(const struct emitter *e, struct val x)
+{
+    if (e->all || !e->p->places[x.id].inside) return (struct normed){ 0 };
+    const struct call *c = &e->p->tape->calls[e->p->tape->values[x.id].producer];
+    return (struct normed){ .x = value_at(e, c->in[0]), .w = vector_at(c->w[0]), .y = output_at(e, x),
+                            .cols = shape_of(e, x).cols, .eps = ((const struct norm_attr *)c->attr)->eps };
+}
+
 /* One product of a pack with x, into columns of y. */
 static void product(struct emitter *e, const struct gpu_pack *w, struct product *p)
 {
@@ -130,6 +139,7 @@ static void product(struct emitter *e, const struct gpu_pack *w, struct product 
     p->format = w->format;
     p->tiles = w->tiles;
     p->x = program_form(e->p, e->c->in[0]);
+    p->norm = normed(e, e->c->in[0]);
     p->n_rows = rows_at(e, e->c->in[0]);
     p->n_cols = w->n_cols;
     p->n_rows_w = w->n_rows;
@@ -282,6 +292,7 @@ static void emit_norm(struct emitter *e)
 {
     const struct norm_attr *a = e->c->attr;
     struct val y = e->c->out[0];
+    if (!e->all && e->p->places[y.id].inside) return;
     struct norm_args x = { .sum = e->sum, .x = value_at(e, e->c->in[0]), .w = vector_at(e->c->w[0]),
                            .residual = e->c->n_in > 1 ? value_at(e, e->c->in[1]) : NULL, .y = output_at(e, y),
                            .form = output_form(e), .n_rows = rows_at(e, y), .cols = shape_of(e, y).cols,

@@ -18,22 +18,11 @@
 #ifndef LUCE_DEVICE_GPU_LINEAR_NARROW_CUH
 #define LUCE_DEVICE_GPU_LINEAR_NARROW_CUH
 
-#include "device/gpu/quant/tiles.cuh"
+#include "device/gpu/panel.cuh"
 #include "device/gpu/wgmma.cuh"
 
 enum { STRIP = 128, ROW_WARPS = STRIP / TILE_ROWS, X_ROW = 128 /* bytes of 64 columns */, X_CHUNK = 8 * X_ROW,
        GROUP_FROM = 4 };
-
-/* Byte of row n, place p in panels of `rows` rows: the form of a product's activations. */
-__host__ __device__ inline uint64_t panel_place(int n, int p, int rows)
-{
-    return ((uint64_t)(p / 64) * rows + n) * 128 + (uint64_t)(((p % 64 / 8) ^ (n % 8)) * 16 + p % 8 * 2);
-}
-/* Of column k; column k + 1 (k even) follows 4 bytes behind, after those k + 2 and k + 3 (k a multiple of four). */
-__host__ __device__ inline uint64_t panel_at(int n, int k, int rows)
-{
-    return panel_place(n, k / 64 * 64 + place_of(k % 64), rows);
-}
 
 enum { CALLS_MAX = 1024 };
 __device__ inline void put_tagged(uint64_t *p, float value, uint32_t tag)
@@ -61,6 +50,7 @@ struct linear_args {
     float unit;                 /* undoes the weights' power of two */
     float softcap;
     float form_scale;           /* power of two applied to y_form */
+    normed norm;                /* x NULL: none; else what x would be */
 };
 
 __device__ inline float act_silu(float x)
@@ -420,6 +410,9 @@ template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_
         regs.lut = after.lut = shared_place(lut + lane);
     }
     const uint32_t chunk = NT > 1 ? NT * X_CHUNK : min(a.x_rows, ROWS) * X_ROW, lane_at = lane_in_chunk(lane, a.x_rows);
+    norm_inside<shape::THREADS> norm;
+    const bool norms = NT == 1 && !SMALL && a.norm.x;
+    if (norms) norm.start(a.norm, a.n_rows);
     __syncthreads();
     wait_predecessor();
 
@@ -437,8 +430,12 @@ template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_
         load_chunks<shape::THREADS>(a, panels + half * half_units * chunk, chunk, p % a.n_chunks,
                                     resident ? want : min(panel_units, u1 - p), &bar[half]);
     };
-    load_panel(u0, 0);
-    if (halves == 2 && u0 + panel_units < u1) load_panel(u0 + panel_units, 1);
+    if (norms) {
+        norm.fill(a.norm, panels, u0 % a.n_chunks, want, a.n_chunks, a.x_rows, (float *)reduce);
+    } else {
+        load_panel(u0, 0);
+        if (halves == 2 && u0 + panel_units < u1) load_panel(u0 + panel_units, 1);
+    }
     const int rows = *a.n_rows - (SMALL ? (int)blockIdx.y * ROWS : 0);
     const uint32_t tag = *a.serial * CALLS_MAX + a.call;
     float acc[2][NT * 4];
@@ -452,7 +449,7 @@ template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_
         const int turn = (p0 - u0) / panel_units, half = halves == 2 ? turn & 1 : 0;
         const shared_t panel = shared_place(panels + half * half_units * chunk);
 #if HAS_BULK_COPY
-        bar_wait(&bar[half], (halves == 2 ? turn >> 1 : turn) & 1);
+        if (!norms) bar_wait(&bar[half], (halves == 2 ? turn >> 1 : turn) & 1);
 #else
         __syncthreads();
 #endif

@@ -25,6 +25,27 @@ static bool writes_forms(int op)
         op == OP_ADD || op == OP_GATED;
 }
 
+/* Whether products make a NORM: it is no more than that, its first reader is one of them, which writes it for those
+ * that want f32, and what it reads is there as long as they are. One that begins with a sum over slots stays apart,
+ * where its block has the row at hand (norm_follows in emit.c). */
+static bool norm_inside(const struct program *p, int v)
+{
+    const struct tape *t = p->tape;
+    const struct value *y = &t->values[v];
+    const struct place *place = &p->places[v];
+    if (y->producer < 0 || !place->form || program_wide(p, y->shape.rows)) return false;
+    const struct call *c = &t->calls[y->producer], *next = c + 1, *end = t->calls + t->n_calls;
+    if (c->op != OP_NORM || c->n_in > 1 || !product_can_norm(p->plan->bucket.rows[y->shape.rows], y->shape.cols))
+        return false;
+    const struct value *x = &t->values[c->in[0].id];
+    bool sums = x->producer >= 0 && x->producer == y->producer - 1 && t->calls[x->producer].op == OP_MOE_DOWN;
+    if ((sums && !place->f32) || (!x->keep && x->last_use < place->form_to)) return false;
+    for (; next < end; next++)
+        for (int j = next->n_in - 1; j >= 0; j--)
+            if (next->in[j].id == v) return !j && is_product(next);
+    return false;
+}
+
 /* Who reads each value how. */
 static void find_uses(struct program *p)
 {
@@ -44,6 +65,7 @@ static void find_uses(struct program *p)
         int producer = t->values[v].producer;
         if (t->values[v].keep || producer < 0 || !writes_forms(t->calls[producer].op)) x->f32 = true;
         if (x->form && producer >= 0 && writes_forms(t->calls[producer].op)) x->form_from = producer;
+        x->inside = norm_inside(p, v);
     }
 }
 
