@@ -123,13 +123,18 @@ static void convert(struct emitter *e, struct val x)
     if (p->form_from == e->index) map(e, x, (struct val){ 0 }, NULL, program_form(e->p, x), MAP_COPY, x);
 }
 
-/* The NORM that makes x in the call's products. */
-static struct normed normed(const struct emitter *e, struct val x)
+/* Whether the call's products make the value. */
+static bool inside(const struct emitter *e, struct val x)
 {
-    if (e->all || !e->p->places[x.id].inside) return (struct normed){ 0 };
+    return !e->all && e->p->places[x.id].inside;
+}
+static struct made made(const struct emitter *e, struct val x)
+{
+    if (!inside(e, x)) return (struct made){ 0 };
     const struct call *c = &e->p->tape->calls[e->p->tape->values[x.id].producer];
-    return (struct normed){ .x = value_at(e, c->in[0]), .w = vector_at(c->w[0]), .y = output_at(e, x),
-                            .cols = shape_of(e, x).cols, .eps = ((const struct norm_attr *)c->attr)->eps };
+    struct made m = program_made(e->p, x);
+    m.x = value_at(e, c->in[0]), m.w = vector_at(c->w[0]), m.y = output_at(e, x), m.gate = value_at(e, c->in[1]);
+    return m;
 }
 
 /* One product of a pack with x, into columns of y. */
@@ -139,7 +144,7 @@ static void product(struct emitter *e, const struct gpu_pack *w, struct product 
     p->format = w->format;
     p->tiles = w->tiles;
     p->x = program_form(e->p, e->c->in[0]);
-    p->norm = normed(e, e->c->in[0]);
+    p->make = made(e, e->c->in[0]);
     p->n_rows = rows_at(e, e->c->in[0]);
     p->n_cols = w->n_cols;
     p->n_rows_w = w->n_rows;
@@ -292,7 +297,7 @@ static void emit_norm(struct emitter *e)
 {
     const struct norm_attr *a = e->c->attr;
     struct val y = e->c->out[0];
-    if (!e->all && e->p->places[y.id].inside) return;
+    if (inside(e, y)) return;
     struct norm_args x = { .sum = e->sum, .x = value_at(e, e->c->in[0]), .w = vector_at(e->c->w[0]),
                            .residual = e->c->n_in > 1 ? value_at(e, e->c->in[1]) : NULL, .y = output_at(e, y),
                            .form = output_form(e), .n_rows = rows_at(e, y), .cols = shape_of(e, y).cols,
@@ -433,6 +438,7 @@ static void emit_gated(struct emitter *e)
 {
     const struct gated_attr *a = e->c->attr;
     struct val y = e->c->out[0];
+    if (inside(e, y)) return;
     struct gated_args x = { .x = value_at(e, e->c->in[0]), .gate = value_at(e, e->c->in[1]),
                             .residual = e->c->n_in > 2 ? value_at(e, e->c->in[2]) : NULL,
                             .w = vector_at(e->c->w[0]), .y = output_at(e, y), .form = output_form(e),

@@ -21,8 +21,8 @@ template <class F, int NT, bool SMALL> static void launch_shape(launch *l, linea
     typedef linear_shape<F, NT, SMALL> shape;
     const int passes = a.x_rows > 8 * NT ? a.x_rows / (8 * NT) : 1;
     const size_t all = (size_t)a.n_chunks * (a.x_rows / passes) * X_ROW, room = card_shared() - 1024 - shape::FIXED;
-    static_assert(SMALL || NT > 1 || BIG_SHARED - 1024 - (int)shape::FIXED >= NORMED_ROWS * 2 * NORMED_COLS,
-                  "what a NORM inside gives is resident");
+    static_assert(SMALL || NT > 1 || BIG_SHARED - 1024 - (int)shape::FIXED >= MADE_ROWS * 2 * MADE_COLS,
+                  "what a product makes is resident");
     a.fit = (int)(all < room ? all : room);
     void (*kernel)(linear_args) = epilogue == PRODUCT_STORE ? linear_narrow<F, NT, EPI_STORE, SMALL>
                                 : epilogue == PRODUCT_SILU  ? linear_narrow<F, NT, EPI_GLU_SILU, SMALL>
@@ -63,7 +63,7 @@ template <class F> static void launch_format(launch *l, const product *p, int n_
     a.unit = 1.0f / (p->unit * p->x.scale);
     a.softcap = p->softcap;
     a.form_scale = p->form.scale;
-    a.norm = p->norm;
+    a.make = p->make;
     switch (a.x_rows) {
     case 64: launch_width<F, 8>(l, a, p->epilogue, n_units); break;
     case 32: launch_width<F, 4>(l, a, p->epilogue, n_units); break;

@@ -50,7 +50,7 @@ struct linear_args {
     float unit;                 /* undoes the weights' power of two */
     float softcap;
     float form_scale;           /* power of two applied to y_form */
-    normed norm;                /* x NULL: none; else what x would be */
+    made make;                  /* not MADE_APART: what x would be */
 };
 
 __device__ inline float act_silu(float x)
@@ -375,7 +375,7 @@ template <int NT> __device__ inline void begin_pass(linear_args &a)
 template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_strips(linear_args a, uint8_t *shared)
 {
     typedef linear_shape<F, NT, SMALL> shape;
-    enum { ROWS = 8 * NT };
+    enum { ROWS = 8 * NT, MAKES = NT == 1 && !SMALL };
     if (SMALL) begin_pass<NT>(a);
     uint32_t *lut = (uint32_t *)shared;
     uint8_t *const reduce = shared + F::LUT + shape::RING, *const panels = shared + shape::FIXED;
@@ -410,9 +410,10 @@ template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_
         regs.lut = after.lut = shared_place(lut + lane);
     }
     const uint32_t chunk = NT > 1 ? NT * X_CHUNK : min(a.x_rows, ROWS) * X_ROW, lane_at = lane_in_chunk(lane, a.x_rows);
-    norm_inside<shape::THREADS> norm;
-    const bool norms = NT == 1 && !SMALL && a.norm.x;
-    if (norms) norm.start(a.norm, a.n_rows);
+    maker<shape::THREADS> make;
+    const bool makes = MAKES && a.make.by != MADE_APART;
+    if constexpr (MAKES)
+        if (makes) make.start(a.make, a.n_rows);
     __syncthreads();
     wait_predecessor();
 
@@ -430,12 +431,14 @@ template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_
         load_chunks<shape::THREADS>(a, panels + half * half_units * chunk, chunk, p % a.n_chunks,
                                     resident ? want : min(panel_units, u1 - p), &bar[half]);
     };
-    if (norms) {
-        norm.fill(a.norm, panels, u0 % a.n_chunks, want, a.n_chunks, a.x_rows, (float *)reduce);
-    } else {
-        load_panel(u0, 0);
-        if (halves == 2 && u0 + panel_units < u1) load_panel(u0 + panel_units, 1);
-    }
+    if constexpr (MAKES)
+        if (makes) {
+            const panel_part to = { panels, (uint32_t)(u0 % a.n_chunks), (uint32_t)want, (uint32_t)a.n_chunks,
+                                    (uint32_t)a.x_rows };
+            make.fill(a.make, to, (float *)reduce);
+        }
+    if (!makes) load_panel(u0, 0);
+    if (!makes && halves == 2 && u0 + panel_units < u1) load_panel(u0 + panel_units, 1);
     const int rows = *a.n_rows - (SMALL ? (int)blockIdx.y * ROWS : 0);
     const uint32_t tag = *a.serial * CALLS_MAX + a.call;
     float acc[2][NT * 4];
@@ -449,7 +452,7 @@ template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_
         const int turn = (p0 - u0) / panel_units, half = halves == 2 ? turn & 1 : 0;
         const shared_t panel = shared_place(panels + half * half_units * chunk);
 #if HAS_BULK_COPY
-        if (!norms) bar_wait(&bar[half], (halves == 2 ? turn >> 1 : turn) & 1);
+        if (!makes) bar_wait(&bar[half], (halves == 2 ? turn >> 1 : turn) & 1);
 #else
         __syncthreads();
 #endif

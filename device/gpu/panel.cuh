@@ -1,5 +1,5 @@
-/* device/gpu/panel.cuh - activations of products: where a column lies in a panel, and NORM, which makes them of rows,
- * in a kernel of its own (rows.cu) or inside the products that read them.
+/* device/gpu/panel.cuh - activations of products: where a column lies in a panel, and what makes them of rows, in
+ * kernels of their own (rows.cu) or inside the products that read them.
  * Order of NORM's sum of squares, the same for both: lane i of NORM_LANES takes columns 4 i .. 4 i + 3, then those
  * 4 NORM_LANES further, ..., in one chain; 32 lanes combine by butterfly, and their sums, too. */
 #ifndef LUCE_DEVICE_GPU_PANEL_CUH
@@ -31,9 +31,15 @@ __device__ inline void put_quad_at(uint8_t *at, float4 v)
     put_pair_at(at + 8, v.z, v.w);
 }
 
+/* a / b for 0 <= a < 2^21 and b > 0: the half keeps the quotient off whole numbers by more than its error. */
+__device__ inline int quotient(int a, int b)
+{
+    return (int)__fdividef((float)a + 0.5f, (float)b);
+}
+
 /* ---- NORM ------------------------------------------------------------------------------------------------ */
 enum { NORM_LANES = 512, NORM_QUADS = 3 };      /* quads of a lane that stay in registers */
-_Static_assert((int)NORMED_COLS == 4 * (int)NORM_LANES * (int)NORM_QUADS, "rows stay in registers");
+_Static_assert((int)MADE_COLS == 4 * (int)NORM_LANES * (int)NORM_QUADS, "rows stay in registers");
 __device__ inline float square_sum(float4 v, float sum)
 {
     return __fmaf_rn(v.w, v.w, __fmaf_rn(v.z, v.z, __fmaf_rn(v.y, v.y, __fmaf_rn(v.x, v.x, sum))));
@@ -49,58 +55,147 @@ __device__ inline float4 times_norm(float4 v, float4 w, float factor)
     return make_float4(v.x * factor * w.x, v.y * factor * w.y, v.z * factor * w.z, v.w * factor * w.w);
 }
 
-/* NORM inside a product's block. start: before the wait for the kernel before. fill: chunks c0 .. c0 + n - 1 of
- * n_chunks, wrapping, into the panel, for all threads; block 0 writes y. sums: room for NORMED_ROWS * NORM_WARPS. */
-template <int THREADS> struct norm_inside {
+/* ---- GATED: a warp a head; lane i has columns 2 i, 2 i + 1, then those 64 further, ... --------------------------- */
+enum { GATED_PAIRS = 4, GATED_COLS = 2 * WARP * GATED_PAIRS };  /* pairs of a lane that stay in registers */
+_Static_assert((int)MADE_HEAD == (int)GATED_COLS, "heads stay in registers");
+__device__ inline float square_sum(float2 v, float sum)
+{
+    return __fmaf_rn(v.y, v.y, __fmaf_rn(v.x, v.x, sum));
+}
+__device__ inline float gate_of(float z, bool silu)
+{
+    return (silu ? z : 1.0f) / __fadd_rn(1.0f, expf(-z));
+}
+
+/* ---- both inside a product's block ------------------------------------------------------------------------------- */
+/* Chunks first .. first + n - 1 of `all`, wrapping, in panels of `rows` rows. */
+struct panel_part {
+    uint8_t *at;
+    uint32_t first, n, all, rows;
+    __device__ uint32_t place(uint32_t chunk) const
+    {
+        return chunk < first ? chunk - first + all : chunk - first;
+    }
+    __device__ bool has(uint32_t chunk) const
+    {
+        return chunk < all && place(chunk) < n;
+    }
+    /* Whether one of chunks low .. high is here. */
+    __device__ bool meets(uint32_t low, uint32_t high) const
+    {
+        return place(low) < n || place(low) + high - low >= all;
+    }
+    /* Of a column of a row: byte in a chunk, which begins at that of the other. */
+    __device__ uint8_t *in_chunk(int row, uint32_t k) const
+    {
+        const uint32_t p = place_of(k % TILE_K);
+        return at + row * 128 + ((p / 8 ^ row) * 16 + p % 8 * 2);
+    }
+    __device__ uint32_t chunk_at(uint32_t chunk) const
+    {
+        return place(chunk) * rows * 128;
+    }
+};
+/* start: before the wait for the kernel before. fill: the panel's part, for all threads; block 0 writes y.
+ * sums: room for MADE_ROWS * NORM_WARPS. */
+template <int THREADS> struct maker {
     enum { APART = NORM_LANES / THREADS, QUADS = APART * NORM_QUADS, NORM_WARPS = NORM_LANES / WARP };
-    float4 w[QUADS];
+    float4 w[QUADS];            /* of GATED: pairs */
     int rows;                   /* of the step */
-    __device__ static float4 quad(const normed &a, const float *x, int q)
+    __device__ static float4 quad(const made &a, const float *x, int q)
     {
         const int k = 4 * ((int)threadIdx.x + q * THREADS);
         return k < a.cols ? *(const float4 *)(x + k) : make_float4(0, 0, 0, 0);
     }
-    __device__ void start(const normed &a, const int32_t *n_rows)
+    __device__ static float2 pair(const made &a, const float *x, int i)
+    {
+        const int c = 2 * ((int)threadIdx.x % WARP + i * WARP);
+        return c < a.dim ? *(const float2 *)(x + c) : make_float2(0, 0);
+    }
+    __device__ void start(const made &a, const int32_t *n_rows)
     {
         rows = *n_rows;
+        if (a.by == MADE_BY_NORM) {
 #pragma unroll
-        for (int q = 0; q < QUADS; q++) w[q] = quad(a, a.w, q);
-    }
-    __device__ void fill(const normed &a, uint8_t *panel, int c0, int n, int n_chunks, int x_rows, float *sums)
-    {
-        float4 v[NORMED_ROWS][QUADS];
+            for (int q = 0; q < QUADS; q++) w[q] = quad(a, a.w, q);
+        } else if (a.w) {
 #pragma unroll
-        for (int r = 0; r < NORMED_ROWS; r++) {
-            if (r >= rows) break;
-#pragma unroll
-            for (int q = 0; q < QUADS; q++) v[r][q] = quad(a, a.x + (uint64_t)r * a.cols, q);
+            for (int i = 0; i < GATED_PAIRS / 2; i++) {
+                const float2 low = pair(a, a.w, 2 * i), high = pair(a, a.w, 2 * i + 1);
+                w[i] = make_float4(low.x, low.y, high.x, high.y);
+            }
         }
+    }
+    /* Row by row, the next one on its way: code that a block fetches once costs more than its instructions. */
+    __device__ void norm(const made &a, const panel_part &to, float *sums) const
+    {
+        float4 v[QUADS], next[QUADS];
 #pragma unroll
-        for (int r = 0; r < NORMED_ROWS; r++) {
-            if (r >= rows) break;
+        for (int q = 0; q < QUADS; q++) v[q] = quad(a, a.x, q);
+#pragma unroll 1
+        for (int r = 0; r < rows; r++, sums += NORM_WARPS) {
+            if (r + 1 < rows)
+#pragma unroll
+                for (int q = 0; q < QUADS; q++) next[q] = quad(a, a.x + (uint64_t)(r + 1) * a.cols, q);
 #pragma unroll
             for (int i = 0; i < APART; i++) {
                 float sum = 0;
 #pragma unroll
-                for (int q = i; q < QUADS; q += APART) sum = square_sum(v[r][q], sum);
+                for (int q = i; q < QUADS; q += APART) sum = square_sum(v[q], sum);
                 sum = warp_sum(sum);
-                if (threadIdx.x % WARP == 0) sums[r * NORM_WARPS + (threadIdx.x + i * THREADS) / WARP] = sum;
+                if (threadIdx.x % WARP == 0) sums[(threadIdx.x + i * THREADS) / WARP] = sum;
             }
-        }
-        __syncthreads();
-#pragma unroll
-        for (int r = 0; r < NORMED_ROWS; r++) {
-            if (r >= rows) break;
-            const float factor = norm_factor(sums + r * NORM_WARPS, NORM_WARPS, a.cols, a.eps);
+            __syncthreads();
+            const float factor = norm_factor(sums, NORM_WARPS, a.cols, a.eps);
+            uint8_t *const column = to.in_chunk(r, 4 * threadIdx.x);
 #pragma unroll
             for (int q = 0; q < QUADS; q++) {
-                const int k = 4 * ((int)threadIdx.x + q * THREADS), c = k / TILE_K;
-                const int at = c < c0 ? c - c0 + n_chunks : c - c0;
-                const float4 out = times_norm(v[r][q], w[q], factor);
-                if (c < n_chunks && at < n) put_quad_at(panel + panel_at(r, at * TILE_K + k % TILE_K, x_rows), out);
+                const int k = 4 * ((int)threadIdx.x + q * THREADS);
+                const uint32_t chunk = (threadIdx.x + q * THREADS) / (TILE_K / 4);
+                const float4 out = times_norm(v[q], w[q], factor);
+                if (to.has(chunk)) put_quad_at(column + to.chunk_at(chunk), out);
                 if (a.y && blockIdx.x == 0 && k < a.cols) *(float4 *)(a.y + (uint64_t)r * a.cols + k) = out;
+                v[q] = next[q];
             }
         }
+    }
+    /* A warp a head that meets the part. */
+    __device__ void gated(const made &a, const panel_part &to) const
+    {
+        const uint32_t heads = quotient(a.cols, a.dim), lane = threadIdx.x % WARP;
+#pragma unroll 1
+        for (uint32_t i = threadIdx.x / WARP; i < rows * heads; i += THREADS / WARP) {
+            const uint32_t r = quotient(i, heads), head = i - r * heads, k0 = head * a.dim;
+            if (!to.meets(k0 / TILE_K, (k0 + a.dim - 1) / TILE_K)) continue;
+            const float *x = a.x + (uint64_t)r * a.cols + k0;
+            const float *gate = a.gate + (uint64_t)r * a.gate_cols + a.at + head * a.stride;
+            float2 v[GATED_PAIRS], z[GATED_PAIRS];
+            float sum = 0, factor = 1;
+#pragma unroll
+            for (int j = 0; j < GATED_PAIRS; j++) v[j] = pair(a, x, j), z[j] = pair(a, gate, j);
+#pragma unroll
+            for (int j = 0; j < GATED_PAIRS; j++) sum = square_sum(v[j], sum);
+            if (a.w) factor = 1.0f / sqrtf(warp_sum(sum) / a.dim + a.eps);
+#pragma unroll
+            for (int j = 0; j < GATED_PAIRS; j++) {
+                const uint32_t c = 2 * (lane + j * WARP), k = k0 + c, chunk = k / TILE_K;
+                if (c >= (uint32_t)a.dim || !to.has(chunk)) continue;
+                if (a.w) {
+                    v[j].x = v[j].x * factor * (j % 2 ? w[j / 2].z : w[j / 2].x);
+                    v[j].y = v[j].y * factor * (j % 2 ? w[j / 2].w : w[j / 2].y);
+                }
+                put_pair_at(to.in_chunk(r, k) + to.chunk_at(chunk), v[j].x * gate_of(z[j].x, a.silu),
+                            v[j].y * gate_of(z[j].y, a.silu));
+            }
+        }
+        const uint32_t last = to.all - 1, k = a.cols + 2 * threadIdx.x;        /* zeros behind the columns */
+        for (int r = 0; r < rows && k < to.all * TILE_K && to.has(last); r++)
+            put_pair_at(to.in_chunk(r, k) + to.chunk_at(last), 0, 0);
+    }
+    __device__ void fill(const made &a, const panel_part &to, float *sums) const
+    {
+        if (a.by == MADE_BY_NORM) norm(a, to, sums);
+        else gated(a, to);
         __syncthreads();
     }
 };

@@ -252,11 +252,13 @@ template <bool QUADS, bool SUM> __global__ void __launch_bounds__(NORM_LANES) no
 }
 bool norm_can_sum(int cols)
 {
-    return cols <= NORMED_COLS;
+    return cols <= MADE_COLS;
 }
-bool product_can_norm(int rows, int cols)
+bool product_can_make(const made *m, int rows)
 {
-    return !card_is_small() && rows <= NORMED_ROWS && cols <= NORMED_COLS && cols % 4 == 0;
+    if (card_is_small() || rows > MADE_ROWS || m->cols > MADE_COLS) return false;
+    if (m->by == MADE_BY_NORM) return m->cols % 4 == 0;
+    return m->by == MADE_BY_GATED && m->dim <= MADE_HEAD && (m->dim | m->gate_cols | m->at | m->stride) % 2 == 0;
 }
 void launch_norm(launch *l, const norm_args *a, int rows)
 {
@@ -317,7 +319,7 @@ void launch_pad(launch *l, form f, int cols, int rows)
 }
 
 /* ---- GATED: a warp a head with a norm, else a warp for GATED_COLS of its columns; CONV: a block a row ---- */
-enum { GATED_WARPS = 4, GATED_PAIRS = 4, GATED_COLS = 2 * WARP * GATED_PAIRS };
+enum { GATED_WARPS = 4 };
 
 /* EVEN: all pairs of columns are aligned. Loads of a warp's first columns go before the sum. */
 template <bool EVEN> __global__ void __launch_bounds__(GATED_WARPS * WARP) gated_kernel(gated_args a)
@@ -344,18 +346,15 @@ template <bool EVEN> __global__ void __launch_bounds__(GATED_WARPS * WARP) gated
         const int c = first + i * 2 * WARP;
         v[i] = pair(x, c);
         z[i] = a.scalar ? make_float2(one, one) : pair(g, c);
-        sum = __fmaf_rn(v[i].x, v[i].x, sum), sum = __fmaf_rn(v[i].y, v[i].y, sum);
+        sum = square_sum(v[i], sum);
     }
     if (a.w) {
-        for (int c = first + GATED_COLS; c < end; c += 2 * WARP) {
-            const float2 far = pair(x, c);
-            sum = __fmaf_rn(far.x, far.x, sum), sum = __fmaf_rn(far.y, far.y, sum);
-        }
+        for (int c = first + GATED_COLS; c < end; c += 2 * WARP) sum = square_sum(pair(x, c), sum);
         scale = 1.0f / sqrtf(warp_sum(sum) / dim + a.eps);
     }
     auto put = [&](int c, float2 from, float2 by, float2 gate) {
         auto gated = [&](float value, float weight, float at) {
-            return (a.w ? value * scale * weight : value) * ((a.silu ? at : 1.0f) / (1.0f + expf(-at)));
+            return (a.w ? value * scale * weight : value) * gate_of(at, a.silu);
         };
         float2 y = make_float2(gated(from.x, by.x, gate.x), gated(from.y, by.y, gate.y));
         const int k = head * dim + c;

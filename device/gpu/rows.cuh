@@ -97,12 +97,6 @@ __device__ inline kv_part part_of(const kv_place &kv, int head, bool values)
     return p;
 }
 
-/* a / b for 0 <= a < 2^21 and b > 0: the half keeps the quotient off whole numbers by more than its error. */
-__device__ inline int quotient(int a, int b)
-{
-    return (int)__fdividef((float)a + 0.5f, (float)b);
-}
-
 /* The larger of columns, ties: the lower one. */
 struct best {
     float value;
