@@ -1,5 +1,5 @@
 /* tape/plan.c - gives every value of a tape its place in one arena.
- * A value lives from the call that makes it to the last that reads it (in steps of few rows to the last that reads
+ * A value lives from the call that makes it to the last that reads it (in steps of one row to the last that reads
  * what was made of it), an input from the start, a kept value to the end. Larger values are placed first (equal ones by
  * id), each into the lowest gap that no value of an overlapping life touches. An output never shares
  * bytes with an input of its call. The result depends on the tape and the bucket alone. */
@@ -25,7 +25,7 @@ static int by_size(const void *a, const void *b)
 int plan_last_use(const struct tape *t, int id, const struct bucket *b)
 {
     int last = t->values[id].last_use;
-    if (b->class != STEP_NARROW || b->rows[DOM_ROWS] > STEP_FEW) return last;
+    if (b->class != STEP_NARROW || b->rows[DOM_ROWS] > 1) return last;
     for (int i = t->values[id].producer + 1; i <= t->values[id].last_use && i < t->n_calls; i++)
         for (int j = 0; j < t->calls[i].n_in; j++)
             for (int k = 0; t->calls[i].in[j].id == id && k < t->calls[i].n_out; k++) {

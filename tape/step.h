@@ -17,7 +17,6 @@
 enum {
     PAGE = 64,                  /* positions of a page */
     NARROW_ROWS = 64,           /* most rows of a narrow step, and rows of a staging bank */
-    STEP_FEW = 4,               /* rows: what a step of up to so many does goes by launches */
     STEP_ROWS = 4096,           /* most rows of a wide step */
     STEP_OUTS = 64,             /* most rows whose logits one step gives */
     STEP_SEQS = 64,

@@ -143,11 +143,11 @@ TEST(plan_reuses_bytes_of_dead_values)
     for (int i = 0; i < 50; i++) x = push(&t, x, (struct val){ 0 }, s);
     CHECK_OK(tape_end(&t, &err), err);
     struct plan p;
-    CHECK_OK(plan_make(&p, &t, (struct bucket){ .rows = { 8 } }, &err), err);
-    CHECK_EQ(p.bytes, 3 * 2048);                /* the input, and two that take turns */
+    CHECK_OK(plan_make(&p, &t, (struct bucket){ .rows = { 4 } }, &err), err);
+    CHECK_EQ(p.bytes, 3 * 1024);                /* the input, and two that take turns */
     plan_drop(&p);
-    CHECK_OK(plan_make(&p, &t, (struct bucket){ .rows = { STEP_FEW } }, &err), err);
-    CHECK_EQ(p.bytes, 4 * 1024);                /* three: one may be made where the next is read */
+    CHECK_OK(plan_make(&p, &t, (struct bucket){ .rows = { 1 } }, &err), err);
+    CHECK_EQ(p.bytes, 4 * 256);                 /* three: one may be made where the next is read */
     plan_drop(&p);
     tape_drop(&t);
 }

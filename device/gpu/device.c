@@ -52,7 +52,6 @@ static void close_gpu(struct device *d)
     gpu_free(g, g->step);
     gpu_free(g, g->tree);
     gpu_free(g, g->kept);
-    gpu_free(g, g->serial);
     gpu_free(g, g->block.at);
     gpu_free(g, g->parts.at);
     if (g->stream) (void)GPU(StreamDestroy)(g->stream);
@@ -156,8 +155,6 @@ static luce_status claim(struct gpu *g, luce_error *err)
     if (!st) st = gpu_alloc(g, (void **)&g->step, sizeof *g->step, "the step", err);
     if (!st) st = gpu_alloc(g, (void **)&g->tree, STEP_SEQS * sizeof *g->tree, "the step", err);
     if (!st) st = gpu_alloc(g, (void **)&g->kept, STEP_SEQS * sizeof *g->kept, "the step", err);
-    if (!st) st = gpu_alloc(g, (void **)&g->serial, 256, "the step", err);
-    if (!st) st = gpu_check(g, GPU(MemsetAsync)(g->serial, 0, 256, g->stream), "clearing memory", err);
     return st;
 }
 

@@ -14,7 +14,7 @@ struct emitter {
     bool far;                   /* for steps at depth */
     struct launches *out;
     struct moe_sum_args sum;    /* z NULL: none; else the next call, a NORM, begins with it */
-    int index, n_products;
+    int index;
     luce_error *err;
     luce_status st;
 };
@@ -149,14 +149,8 @@ static void product(struct emitter *e, const struct gpu_pack *w, struct product 
     p->n_cols = w->n_cols;
     p->n_rows_w = w->n_rows;
     p->unit = w->unit;
-    p->parts = (uint64_t *)(void *)e->g->parts.at;
-    p->serial = e->g->serial;
+    p->parts = (uint32_t *)(void *)e->g->parts.at;
     p->panel = e->p->block->at + e->p->panel_at;
-    if (!wide) p->call = (uint32_t)e->n_products++;
-    if (e->n_products > PRODUCT_CALLS) {
-        e->st = fail(e->err, LUCE_E_UNSUPPORTED, "the tape has more than %d products", PRODUCT_CALLS);
-        return;
-    }
     struct launch *l = push(e, 2);
     if (!l) return;
     int n = 1;
@@ -537,8 +531,7 @@ luce_status program_emit(struct gpu *g, struct program *p, bool all, bool far, s
     struct emitter e = { .g = g, .p = p, .all = all, .far = far, .out = out, .index = -1, .err = err };
     out->n = 0;
     const int *most = p->plan->bucket.rows;
-    struct begin_args b = { .host = p->step, .step = g->step, .tree = g->tree, .serial = g->serial,
-                            .kept = g->kept,
+    struct begin_args b = { .host = p->step, .step = g->step, .tree = g->tree, .kept = g->kept,
                             .bucket = { .rows = most[DOM_ROWS], .outs = most[DOM_OUT], .seqs = bucket_seqs(p) } };
     for (int k = 0; p->cache && k < p->cache->layout->n_kinds; k++) {
         b.table[k] = p->cache->table[k];

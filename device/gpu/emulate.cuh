@@ -255,8 +255,19 @@ inline uint32_t and_or(uint32_t x, uint32_t mask, uint32_t bits)
 {
     return (x & mask) | bits;
 }
-inline void put_relaxed(uint64_t *p, uint64_t value) { *p = value; }
-inline uint64_t get_relaxed(const uint64_t *p) { return *(const volatile uint64_t *)p; }
+template <int N> struct words {
+    uint32_t at[N];
+};
+template <int N> void put_relaxed(uint32_t *p, const words<N> &x)
+{
+    memcpy(p, x.at, sizeof x.at);
+}
+template <int N> words<N> get_relaxed(const uint32_t *p)
+{
+    words<N> x;
+    for (int i = 0; i < N; i++) x.at[i] = ((const volatile uint32_t *)p)[i];
+    return x;
+}
 
 /* ---- copies into shared memory: as late as they may come ------------------------------------------------------ */
 #define EVERY_SHAPE 1

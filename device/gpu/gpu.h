@@ -30,7 +30,6 @@ struct gpu {
     struct step *step;          /* on the device */
     int32_t *tree;              /* [STEP_SEQS] on the device */
     struct kept *kept;          /* [STEP_SEQS] on the device: what the last ACCEPT kept */
-    uint32_t *serial;
     struct device_limits limits;        /* the best that was measured; block: for which it was done last */
     struct gpu_block block;     /* of programs without a cache */
     struct gpu_block parts;     /* of products, of all programs; nothing else may touch it (tags tell fresh ones from

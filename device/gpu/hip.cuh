@@ -124,13 +124,18 @@ __device__ inline uint32_t and_or(uint32_t x, uint32_t mask, uint32_t bits)
 {
     return (x & mask) | bits;
 }
-__device__ inline void put_relaxed(uint64_t *p, uint64_t value)
+template <int N> struct words {
+    uint32_t at[N];
+};
+template <int N> __device__ inline void put_relaxed(uint32_t *p, const words<N> &x)
 {
-    __hip_atomic_store(p, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+    for (int i = 0; i < N; i++) __hip_atomic_store(p + i, x.at[i], __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
-__device__ inline uint64_t get_relaxed(const uint64_t *p)
+template <int N> __device__ inline words<N> get_relaxed(const uint32_t *p)
 {
-    return __hip_atomic_load((uint64_t *)p, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+    words<N> x;
+    for (int i = 0; i < N; i++) x.at[i] = __hip_atomic_load((uint32_t *)p + i, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+    return x;
 }
 
 /* ---- copies into shared memory: done when they return ----------------------------------------------------------- */

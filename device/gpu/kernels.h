@@ -62,7 +62,6 @@ struct begin_args {
     const struct step *host;
     struct step *step;
     int32_t *tree;
-    uint32_t *serial;           /* counts the steps; never 0 in a step */
     const struct kept *kept;    /* what a sequence of this step may come after */
     int32_t *table[KINDS];
     int32_t max_pages[KINDS], n_kinds, n_slots;
@@ -269,9 +268,9 @@ enum tile_format { TILES_F16, TILES_Q8_0, TILES_Q4_0, TILES_Q4_K, TILES_Q5_K, TI
 enum tile_format tiles_of(uint32_t type);
 uint64_t tiles_bytes(enum tile_format f, uint64_t n_rows, uint64_t n_cols);
 
-/* Activations that the products which read them make themselves, each block what it needs, instead of NORM or GATED: of
- * so many rows, columns and columns of a head at most. */
-enum { MADE_ROWS = STEP_FEW, MADE_COLS = 6144, MADE_HEAD = 256 };
+/* One row of activations that the products which read it make themselves, each block what it needs, instead of NORM or
+ * GATED: of so many columns and columns of a head at most. */
+enum { MADE_COLS = 6144, MADE_HEAD = 256 };
 enum made_by { MADE_APART, MADE_BY_NORM, MADE_BY_GATED };
 struct made {
     int32_t by, cols;           /* enum made_by */
@@ -290,7 +289,7 @@ struct product {
     enum product_epilogue epilogue;     /* not STORE: 16 gate rows, 16 up rows, ... */
     const uint8_t *tiles;
     struct form x;
-    struct made make;           /* not MADE_APART: of x the rows alone count */
+    struct made make;           /* not MADE_APART: x is one row, and not read */
     float *y;                   /* may be NULL with a form */
     struct form form;           /* SILU, GELU only */
     const float *residual, *bias;
@@ -298,15 +297,13 @@ struct product {
     int32_t n_cols, n_rows_w;   /* of the matrix: columns; rows as packed, gate and up both */
     int32_t out_rows, y_stride;
     float unit, softcap;        /* unit: what the weights are multiplied by, as the tiles give them */
-    uint64_t *parts;            /* scratch (product_parts); tags in it are of earlier steps */
-    const uint32_t *serial;     /* number of the step, counted by begin */
-    uint32_t call;              /* of this product in its program, below PRODUCT_CALLS */
+    uint32_t *parts;            /* scratch (product_parts bytes), all bits set whenever no product runs */
     uint8_t *panel;             /* wide: room for the weights in f16 (wide_panel_bytes) */
 };
 void launch_product(struct launch *l, const struct product *p, int n_units);
 uint64_t product_parts(const struct product *p, int n_units);
 /* Wide: unpacked where they are packed, and multiplied. Returns how many launches it filled (1 or 2). */
-enum { PRODUCT_CALLS = 1024, WIDE_ROWS = 128 };
+enum { WIDE_ROWS = 128 };
 int launch_wide_product(struct launch *l, const struct product *p, int n_units);
 uint64_t wide_panel_bytes(const struct product *p);
 void products_prepare(void);    /* once a device: attributes of the kernels */

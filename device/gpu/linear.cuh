@@ -8,7 +8,7 @@
 /* What linear.cu and wide.cu know of a format. */
 struct product_fns {
     void (*fill)(launch *l, const product *p, int n_units);
-    uint64_t (*parts)(int n_strips, int x_rows, int n_units);
+    uint64_t (*parts)(int n_strips, int x_rows, bool pairs, int n_units);
     void (*moe)(launch *l, const moe_product *p, int n_units);
     /* All strips as f16 panels: [strip][k / 64][STRIP rows][128 bytes]. NULL: tiles are. */
     void (*unpack)(launch *l, const product *p, uint8_t *panel);
@@ -16,31 +16,40 @@ struct product_fns {
 extern const product_fns product_f16, product_q8_0, product_q4_0, product_q4_k, product_q5_k, product_q6_k,
                          product_iq4_xs;
 
-template <class F, int NT, bool SMALL> static void launch_shape(launch *l, linear_args a, int epilogue, int n_units)
+template <class F, int NT, bool SMALL, bool PAIR, class ARGS>
+static void launch_shape(launch *l, ARGS a, int epilogue, int n_units)
 {
-    typedef linear_shape<F, NT, SMALL> shape;
+    typedef linear_shape<F, NT, SMALL, PAIR> shape;
     const int passes = a.x_rows > 8 * NT ? a.x_rows / (8 * NT) : 1;
     const size_t all = (size_t)a.n_chunks * (a.x_rows / passes) * X_ROW, room = card_shared() - 1024 - shape::FIXED;
-    static_assert(SMALL || NT > 1 || BIG_SHARED - 1024 - (int)shape::FIXED >= MADE_ROWS * 2 * MADE_COLS,
+    static_assert(!ARGS::MAKES || BIG_SHARED - 1024 - (int)shape::FIXED >= 2 * MADE_COLS,
                   "what a product makes is resident");
     a.fit = (int)(all < room ? all : room);
-    void (*kernel)(linear_args) = epilogue == PRODUCT_STORE ? linear_narrow<F, NT, EPI_STORE, SMALL>
-                                : epilogue == PRODUCT_SILU  ? linear_narrow<F, NT, EPI_GLU_SILU, SMALL>
-                                                            : linear_narrow<F, NT, EPI_GLU_GELU, SMALL>;
+    a.n_bands = (a.n_strips + shape::STRIPS - 1) / shape::STRIPS;
+    void (*kernel)(ARGS);
+    if constexpr (!PAIR) kernel = linear_narrow<F, NT, EPI_STORE, SMALL, ARGS>;
+    else kernel = epilogue == PRODUCT_SILU ? linear_narrow<F, NT, EPI_GLU_SILU, SMALL, ARGS>
+                                           : linear_narrow<F, NT, EPI_GLU_GELU, SMALL, ARGS>;
     allow_shared(kernel, card_shared());
     /* More than half of what there is: two blocks on one multiprocessor would leave another without work. */
     const int shared = shape::FIXED + a.fit, alone = card_shared() / 2 + 1024;
-    fill_launch(l, kernel, dim3(product_blocks(a.n_strips, a.n_chunks, F::KWARPS, n_units), passes), shape::THREADS,
+    fill_launch(l, kernel, dim3(product_blocks(a.n_bands, a.n_chunks, shape::KW, n_units), passes), shape::THREADS,
                 shared > alone ? shared : alone, a);
 }
 /* In passes of fewer columns where shared memory is short. */
+template <class F, int NT, bool PAIR>
+static void launch_rows(launch *l, const linear_args &a, int epilogue, int n_units)
+{
+    if (!card_is_small()) return launch_shape<F, NT, false, PAIR>(l, a, epilogue, n_units);
+    if constexpr (NT > 1)
+        if ((int)linear_shape<F, NT, true, PAIR>::LEAST + 1024 > card_shared())
+            return launch_rows<F, NT / 2, PAIR>(l, a, epilogue, n_units);
+    launch_shape<F, NT, true, PAIR>(l, a, epilogue, n_units);
+}
 template <class F, int NT> static void launch_width(launch *l, const linear_args &a, int epilogue, int n_units)
 {
-    if (!card_is_small()) return launch_shape<F, NT, false>(l, a, epilogue, n_units);
-    if constexpr (NT > 1)
-        if ((int)linear_shape<F, NT, true>::LEAST + 1024 > card_shared())
-            return launch_width<F, NT / 2>(l, a, epilogue, n_units);
-    launch_shape<F, NT, true>(l, a, epilogue, n_units);
+    return epilogue == PRODUCT_STORE ? launch_rows<F, NT, false>(l, a, epilogue, n_units)
+                                     : launch_rows<F, NT, true>(l, a, epilogue, n_units);
 }
 template <class F> static void launch_format(launch *l, const product *p, int n_units)
 {
@@ -52,8 +61,6 @@ template <class F> static void launch_format(launch *l, const product *p, int n_
     a.residual = p->residual;
     a.bias = p->bias;
     a.parts = p->parts;
-    a.serial = p->serial;
-    a.call = p->call;
     a.n_rows = p->n_rows;
     a.n_chunks = (p->n_cols + TILE_K - 1) / TILE_K;
     a.n_strips = (p->n_rows_w + STRIP - 1) / STRIP;
@@ -63,7 +70,11 @@ template <class F> static void launch_format(launch *l, const product *p, int n_
     a.unit = 1.0f / (p->unit * p->x.scale);
     a.softcap = p->softcap;
     a.form_scale = p->form.scale;
-    a.make = p->make;
+    if (p->make.by != MADE_APART) {
+        const linear_made_args made = { a, p->make };
+        return p->epilogue == PRODUCT_STORE ? launch_shape<F, 1, false, false>(l, made, p->epilogue, n_units)
+                                            : launch_shape<F, 1, false, true>(l, made, p->epilogue, n_units);
+    }
     switch (a.x_rows) {
     case 64: launch_width<F, 8>(l, a, p->epilogue, n_units); break;
     case 32: launch_width<F, 4>(l, a, p->epilogue, n_units); break;
@@ -71,12 +82,12 @@ template <class F> static void launch_format(launch *l, const product *p, int n_
     default: launch_width<F, 1>(l, a, p->epilogue, n_units);
     }
 }
-/* A strip is shared by the blocks whose ranges meet it. */
-template <class F> static uint64_t parts_of(int n_strips, int x_rows, int n_units)
+/* A band is shared by the blocks whose ranges meet it. */
+template <class F> static uint64_t parts_of(int n_strips, int x_rows, bool pairs, int n_units)
 {
-    const int nt = (x_rows + 7) / 8;
-    const uint64_t blocks = (uint64_t)n_units / (n_strips > 0 ? n_strips : 1) + 2;
-    return blocks * n_strips * ROW_WARPS * 2 * nt * 4 * WARP * sizeof(uint64_t);
+    const int strips = pairs ? 2 : 1, n_bands = (n_strips + strips - 1) / strips, nt = (x_rows + 7) / 8;
+    const uint64_t blocks = (uint64_t)n_units / (n_bands > 0 ? n_bands : 1) + 2;
+    return blocks * n_bands * strips * ROW_WARPS * 2 * nt * 4 * WARP * sizeof(float);
 }
 
 struct unpack_args {

@@ -3,18 +3,19 @@
  * y[n][row] = sum_k w[row][k] x[n][k]. Weights are read once, as a stream; the limit is memory.
  * Mapping: a strip is 128 rows; a unit is one strip times 64 columns; the units, strip after strip, are
  * cut into one contiguous range a block (one block a multiprocessor), so every block reads the same
- * number of consecutive bytes. In a block, warp (rw, kw) multiplies rows 32 rw .. of the units u with
- * u % KWARPS == kw: its tiles come through its own ring in shared memory (asynchronous copies, STAGES - 1
+ * number of consecutive bytes. Products of gate and up, which are large, take two strips at a time, so that they read
+ * their activations half as often. In a block, warp (rw, kw) multiplies rows 32 rw .. of the units u with
+ * u % KW == kw: its tiles come through its own ring in shared memory (asynchronous copies, STAGES - 1
  * ahead, started before the wait for the kernel before), activations in panels from shared memory. From GROUP_FROM
  * column tiles on, the warps of a kw multiply together where the card has products of warp groups: their sums have
  * the same bits as the matrix instruction's.
  * Order of the sum of one output: per kw over ascending u (k ascending within a tile by the matrix
  * instruction), then kw ascending, then blocks ascending. It depends on the weight's shape, its format
  * and the number of multiprocessors alone: never on the width, on other rows, or on timing.
- * Strips that several blocks share: every block but the first writes its part to scratch, each value
- * beside a tag of this launch, in one 8-byte store; the first block, which comes to the strip at the end
- * of its range, reads until it sees the tags and sums in order. No fences: a value and its tag arrive
- * together. All blocks run at once (one a multiprocessor), so nobody waits for a block not started. */
+ * Strips that several blocks share: every block but the first writes its part to scratch, which holds NOT_YET until
+ * then; the first block, which comes to the strip at the end of its range, reads until every word is something else,
+ * sums in order, and puts NOT_YET back. No fences: each word says for itself that it is there. All blocks run at once
+ * (one a multiprocessor), so nobody waits for a block not started. */
 #ifndef LUCE_DEVICE_GPU_LINEAR_NARROW_CUH
 #define LUCE_DEVICE_GPU_LINEAR_NARROW_CUH
 
@@ -23,12 +24,6 @@
 
 enum { STRIP = 128, ROW_WARPS = STRIP / TILE_ROWS, X_ROW = 128 /* bytes of 64 columns */, X_CHUNK = 8 * X_ROW,
        GROUP_FROM = 4 };
-
-enum { CALLS_MAX = 1024 };
-__device__ inline void put_tagged(uint64_t *p, float value, uint32_t tag)
-{
-    put_relaxed(p, (uint64_t)tag << 32 | __float_as_uint(value));
-}
 
 enum epilogue { EPI_STORE, EPI_GLU_SILU, EPI_GLU_GELU };
 
@@ -39,18 +34,22 @@ struct linear_args {
     uint8_t *y_form;            /* activations of the next product, in panels of x_rows rows, or NULL */
     const float *residual;      /* [n][y_stride], or NULL */
     const float *bias;          /* [rows], or NULL */
-    uint64_t *parts;            /* scratch of shared strips: (value, tag) */
-    const uint32_t *serial;     /* number of the step, on the device */
-    uint32_t call;              /* of this product in its program, below CALLS_MAX */
+    uint32_t *parts;            /* scratch of shared strips: f32, or NOT_YET */
     const int32_t *n_rows;      /* rows of the step in use */
     int n_chunks, n_strips;     /* columns / 64, rows / 128, rounded up */
+    int n_bands;                /* strips, or pairs of them: what a block multiplies at a time */
     int x_rows;                 /* 1, 2, 4 or 8 NT; more: grid.y passes of 8 NT */
     int fit;                    /* bytes of activations that fit in shared memory */
     int out_rows, y_stride;     /* rows of the output that exist */
     float unit;                 /* undoes the weights' power of two */
     float softcap;
     float form_scale;           /* power of two applied to y_form */
-    made make;                  /* not MADE_APART: what x would be */
+    enum { MAKES = 0 };
+};
+/* Of one row that the blocks make themselves: x is not read. */
+struct linear_made_args : linear_args {
+    made make;
+    enum { MAKES = 1 };
 };
 
 __device__ inline float act_silu(float x)
@@ -86,18 +85,28 @@ __host__ __device__ inline int product_blocks(int n_strips, int n_chunks, int k_
 
 /* Shared memory of a launch: table, rings, reduction, activations (panel). SMALL: for cards whose blocks have less of
  * it, which are those with less to read a multiprocessor, too: rings of one tile. */
-template <class F, int NT, bool SMALL> struct linear_shape {
+template <class F, int NT_, bool SMALL, bool PAIR> struct linear_shape {
+    typedef F format;
     enum {
-        WARPS = ROW_WARPS * F::KWARPS,
+        NT = NT_,
+        STRIPS = PAIR ? 2 : 1,          /* of a band */
+        ROWS_W = ROW_WARPS * STRIPS,    /* warps beside each other in rows, */
+        KW = F::KWARPS / STRIPS,        /* and in columns */
+        WARPS = ROWS_W * KW,
         THREADS = WARPS * WARP,
+        MINE = NT * 4 / KW,             /* sums of a lane in each of its two row tiles, joined over kw */
         ROOM = NT == 1 ? 110 * 1024 - F::LUT : NT == 2 ? 80 * 1024 : 64 * 1024,
         LEAST_STAGES = NT < 8 || F::PANELS ? 3 : 2,
         STAGES = SMALL ? 1 : ROOM / (WARPS * F::TILE) < LEAST_STAGES ? LEAST_STAGES : ROOM / (WARPS * F::TILE),
         RING = WARPS * STAGES * F::TILE,
-        JOINED = !SMALL && (NT <= 2 || F::KWARPS == 2) ? 8 : 4,     /* sums of a lane that are joined at a time */
-        REDUCE = F::KWARPS * ROW_WARPS * JOINED * WARP * 4,         /* [rw][kw][sum][lane] */
+        JOINED = SMALL ? 4 : 8,         /* sums of a lane that are joined at a time */
+        SUMS = WARPS * JOINED * WARP * 4,               /* [rw][kw][sum][lane], */
+        OUTPUT = PAIR ? NT * X_CHUNK * STRIPS : 0,      /* or what becomes of a band: chunks of the next product */
+        REDUCE = SUMS > OUTPUT ? SUMS : OUTPUT,
         FIXED = (F::LUT + RING + REDUCE + 128 + 1023) / 1024 * 1024,
-        LEAST = FIXED + F::KWARPS * NT * X_CHUNK,       /* with a chunk of activations for each warp of a row group */
+        LEAST = FIXED + KW * NT * X_CHUNK,      /* with a chunk of activations for each warp of a row group */
+        VECTOR = 2 * MINE < 4 ? 2 * MINE : 4,   /* words that a lane writes at a time into a part */
+        PART = WARPS * 2 * MINE * WARP,         /* words of a part */
     };
 };
 /* A card's code holds one of the two shapes and leaves the other kernels empty. */
@@ -172,75 +181,91 @@ __device__ inline void multiply_tile(float (&acc)[2][NT * 4], const typename F::
     }
 }
 
-/* Sums over the warps kw of a row group, in order: this warp gets registers kw, kw + KWARPS, ... of the
- * fragments. */
-template <class F, int NT, bool SMALL>
-__device__ inline void sum_warps(const float acc[2][NT * 4], float v[2][NT * 4 / F::KWARPS], float *reduce, int rw,
-                                 int kw, int lane)
+/* Sums over the warps kw of a row group, in order: this warp gets registers kw, kw + KW, ... of the fragments. */
+template <class S>
+__device__ inline void sum_warps(const float acc[2][S::NT * 4], float v[2][S::MINE], float *reduce, int rw, int kw,
+                                 int lane)
 {
-    enum { JOINED = linear_shape<F, NT, SMALL>::JOINED, EACH = NT * 4 };
-    reduce += rw * F::KWARPS * JOINED * WARP;
+    enum { JOINED = S::JOINED, EACH = S::NT * 4, KW = S::KW };
+    reduce += rw * KW * JOINED * WARP;
 #pragma unroll
     for (int r0 = 0; r0 < 2 * EACH; r0 += JOINED) {
 #pragma unroll
         for (int x = 0; x < JOINED; x++)
             reduce[(kw * JOINED + x) * WARP + lane] = acc[(r0 + x) / EACH][(r0 + x) % EACH];
-        group_sync(1 + rw, F::KWARPS * WARP);
+        group_sync(1 + rw, KW * WARP);
 #pragma unroll
-        for (int m = 0; m < JOINED / F::KWARPS; m++) {
+        for (int m = 0; m < JOINED / KW; m++) {
             float sum = 0;
 #pragma unroll
-            for (int k = 0; k < F::KWARPS; k++) sum += reduce[(k * JOINED + m * F::KWARPS + kw) * WARP + lane];
-            v[(r0 + m * F::KWARPS) / EACH][(r0 + m * F::KWARPS) % EACH / F::KWARPS] = sum;
+            for (int k = 0; k < KW; k++) sum += reduce[(k * JOINED + m * KW + kw) * WARP + lane];
+            v[(r0 + m * KW) / EACH][(r0 + m * KW) % EACH / KW] = sum;
         }
-        group_sync(1 + rw, F::KWARPS * WARP);
+        group_sync(1 + rw, KW * WARP);
     }
 }
 
-/* Sums over the blocks b0 .. b1 that share a strip. Only block b0 has the whole sum afterwards. */
-template <class F, int NT>
-__device__ inline void sum_blocks(const linear_args &a, int strip, int b0, int b1, float v[2][NT * 4 / F::KWARPS],
-                                  uint32_t tag, int rw, int kw, int lane)
+/* A word of a part that is not there; no sum has these bits, since what is not a number is written as another one. */
+enum : uint32_t { NOT_YET = 0xffffffffu };
+
+/* Sums over the blocks b0 .. b1 that share a band. Only block b0 has the whole sum afterwards. */
+template <class S>
+__device__ inline void sum_blocks(const linear_args &a, int band, int b0, int b1, float v[2][S::MINE], int warp, int lane)
 {
-    enum { MINE = NT * 4 / F::KWARPS, BATCH = MINE < 8 ? 8 / MINE : 1 };
-    const uint64_t each = (uint64_t)a.n_strips * ROW_WARPS * 2 * NT * 4 * WARP;
-    uint64_t *part = a.parts + ((uint64_t)strip * ROW_WARPS + rw) * 2 * NT * 4 * WARP + lane;
+    enum { MINE = S::MINE, V = S::VECTOR, N = 2 * MINE / V, GROUP = N < 4 ? N : 4, BATCH = GROUP > 2 ? 2 : 8 / GROUP };
+    const uint64_t each = (uint64_t)a.n_bands * S::PART;
+    uint32_t *const part = a.parts + (uint64_t)band * S::PART + warp * 2 * MINE * WARP + lane * V;
     if ((int)blockIdx.x > b0) {
 #pragma unroll
-        for (int i = 0; i < 2; i++)
+        for (int n = 0; n < N; n++) {
+            words<V> x;
 #pragma unroll
-            for (int m = 0; m < MINE; m++)
-                put_tagged(part + (blockIdx.x - b0) * each + (i * NT * 4 + m * F::KWARPS + kw) * WARP, v[i][m], tag);
+            for (int e = 0; e < V; e++) {
+                const uint32_t bits = __float_as_uint(v[(n * V + e) / MINE][(n * V + e) % MINE]);
+                x.at[e] = bits == NOT_YET ? bits >> 1 : bits;
+            }
+            put_relaxed(part + (blockIdx.x - b0) * each + n * V * WARP, x);
+        }
         return;
     }
-    for (int q0 = 1; q0 <= b1 - b0; q0 += BATCH) {
-        uint64_t got[BATCH][2][MINE];           /* all at once: one round trip, not one each */
-        bool all;
-        do {
-            all = true;
+    words<V> none, nothing = {};
 #pragma unroll
-            for (int q = 0; q < BATCH; q++)
+    for (int e = 0; e < V; e++) none.at[e] = NOT_YET;
 #pragma unroll
-                for (int i = 0; i < 2; i++)
+    for (int n0 = 0; n0 < N; n0 += GROUP)
+        for (int q0 = 1; q0 <= b1 - b0; q0 += BATCH) {
+            words<V> got[BATCH][GROUP];             /* all at once: one round trip, not one each */
+            bool all;
+            do {
+                all = true;
 #pragma unroll
-                    for (int m = 0; m < MINE; m++)
-                        got[q][i][m] = q0 + q > b1 - b0 ? (uint64_t)tag << 32
-                            : get_relaxed(part + (q0 + q) * each + (i * NT * 4 + m * F::KWARPS + kw) * WARP);
+                for (int q = 0; q < BATCH; q++)
 #pragma unroll
-            for (int q = 0; q < BATCH; q++)
+                    for (int n = 0; n < GROUP; n++)
+                        got[q][n] = q0 + q > b1 - b0 ? nothing
+                            : get_relaxed<V>(part + (q0 + q) * each + (n0 + n) * V * WARP);
 #pragma unroll
-                for (int i = 0; i < 2; i++)
+                for (int q = 0; q < BATCH; q++)
 #pragma unroll
-                    for (int m = 0; m < MINE; m++) all &= (uint32_t)(got[q][i][m] >> 32) == tag;
-            if (!all) spin_pause();
-        } while (!all);
+                    for (int n = 0; n < GROUP; n++)
 #pragma unroll
-        for (int q = 0; q < BATCH; q++)
+                        for (int e = 0; e < V; e++) all &= got[q][n].at[e] != NOT_YET;
+                if (!all) spin_pause();
+            } while (!all);
 #pragma unroll
-            for (int i = 0; i < 2; i++)
+            for (int q = 0; q < BATCH; q++) {
+                if (q0 + q > b1 - b0) break;
 #pragma unroll
-                for (int m = 0; m < MINE; m++) v[i][m] += __uint_as_float((uint32_t)got[q][i][m]);
-    }
+                for (int n = 0; n < GROUP; n++) {
+#pragma unroll
+                    for (int e = 0; e < V; e++) {
+                        const int at = (n0 + n) * V + e;
+                        v[at / MINE][at % MINE] += __uint_as_float(got[q][n].at[e]);
+                    }
+                    put_relaxed(part + (q0 + q) * each + (n0 + n) * V * WARP, none);
+                }
+            }
+        }
 }
 
 /* Output row of register reg of row tile i, and its column. */
@@ -254,49 +279,69 @@ __device__ inline int sum_column(int reg, int lane)
 }
 
 /* The residuals of this lane's outputs of a strip. */
-template <class F, int NT>
-__device__ inline void load_residual(const linear_args &a, int strip, float to[2][NT * 4 / F::KWARPS], int rows, int rw,
-                                     int kw, int lane)
+template <class S>
+__device__ inline void load_residual(const linear_args &a, int strip, float to[2][S::MINE], int rows, int rw, int kw,
+                                     int lane)
 {
 #pragma unroll
     for (int i = 0; i < 2; i++)
 #pragma unroll
-        for (int m = 0; m < NT * 4 / F::KWARPS; m++) {
-            const int reg = m * F::KWARPS + kw, n = sum_column(reg, lane), row = sum_row(strip, rw, i, reg, lane);
+        for (int m = 0; m < S::MINE; m++) {
+            const int reg = m * S::KW + kw, n = sum_column(reg, lane), row = sum_row(strip, rw, i, reg, lane);
             to[i][m] = 0;
             if (a.residual && n < rows && row < a.out_rows) to[i][m] = a.residual[(uint64_t)n * a.y_stride + row];
         }
 }
-/* What becomes of a strip's sums. */
-template <class F, int NT, int EPI>
-__device__ inline void finish_strip(const linear_args &a, int strip, const float v[2][NT * 4 / F::KWARPS],
-                                    const float residual[2][NT * 4 / F::KWARPS], int rows, int rw, int kw, int lane)
+/* What becomes of a band's sums. */
+template <class S>
+__device__ inline void finish_band(const linear_args &a, int band, const float v[2][S::MINE],
+                                   const float residual[2][S::MINE], int rows, int rw, int kw, int lane)
 {
 #pragma unroll
-    for (int m = 0; m < NT * 4 / F::KWARPS; m++) {
-        const int reg = m * F::KWARPS + kw, n = sum_column(reg, lane);
+    for (int m = 0; m < S::MINE; m++) {
+        const int reg = m * S::KW + kw, n = sum_column(reg, lane);
         if (n >= rows) continue;
-        if (EPI == EPI_STORE) {
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const int row = sum_row(strip, rw, i, reg, lane);
-                if (row >= a.out_rows) continue;
-                float y = v[i][m] * a.unit;
-                if (a.bias) y += a.bias[row];
-                if (a.softcap > 0) y = a.softcap * tanhf(y / a.softcap);
-                if (a.residual) y += residual[i][m];
-                if (a.y) a.y[(uint64_t)n * a.y_stride + row] = y;
-            }
-        } else {
-            /* Row tile 0 holds gate rows, row tile 1 the up rows of the same outputs. */
-            const int row = strip * (STRIP / 2) + rw * 16 + lane / 4 + 8 * (reg >> 1 & 1);
+        for (int i = 0; i < 2; i++) {
+            const int row = sum_row(band, rw, i, reg, lane);
             if (row >= a.out_rows) continue;
-            float gate = v[0][m] * a.unit, up = v[1][m] * a.unit;
-            float y = (EPI == EPI_GLU_SILU ? act_silu(gate) : act_gelu(gate)) * up;
+            float y = v[i][m] * a.unit;
+            if (a.bias) y += a.bias[row];
+            if (a.softcap > 0) y = a.softcap * tanhf(y / a.softcap);
+            if (a.residual) y += residual[i][m];
             if (a.y) a.y[(uint64_t)n * a.y_stride + row] = y;
-            if (a.y_form) *(__half *)(a.y_form + panel_at(n, row, a.x_rows)) = clamped_half(y * a.form_scale);
         }
     }
+}
+/* The same of gate and up: row tile 0 holds gate rows, row tile 1 the up rows of the same outputs. A strip is one chunk
+ * of the next product's activations: they go out in whole lines, by way of shared memory, behind a barrier of the block
+ * and before one. */
+template <class S, int EPI>
+__device__ inline void finish_glu(const linear_args &a, int band, const float v[2][S::MINE], uint8_t *stage, int rows,
+                                  int rw, int kw, int lane)
+{
+    __syncthreads();
+#pragma unroll
+    for (int m = 0; m < S::MINE; m++) {
+        const int reg = m * S::KW + kw, n = sum_column(reg, lane);
+        if (n >= rows) continue;
+        const int at = rw * 16 + lane / 4 + 8 * (reg >> 1 & 1), row = band * S::STRIPS * (STRIP / 2) + at;
+        const float gate = v[0][m] * a.unit, up = v[1][m] * a.unit;
+        float y = (EPI == EPI_GLU_SILU ? act_silu(gate) : act_gelu(gate)) * up;
+        if (row >= a.out_rows) y = 0;
+        else if (a.y) a.y[(uint64_t)n * a.y_stride + row] = y;
+        *(__half *)(stage + panel_at(n, at, 8 * S::NT)) = clamped_half(y * a.form_scale);
+    }
+    __syncthreads();
+    if (!a.y_form) return;
+    for (int i = threadIdx.x; i < S::STRIPS * rows * (X_ROW / 16); i += S::THREADS) {
+        const int n = i / (X_ROW / 16) % rows, s = i / (X_ROW / 16) / rows, chunk = band * S::STRIPS + s;
+        if (chunk * TILE_K >= a.out_rows) break;
+        const int piece = i % (X_ROW / 16) * 16;
+        *(uint4 *)(a.y_form + ((uint64_t)chunk * a.x_rows + n) * X_ROW + piece) =
+            *(const uint4 *)(stage + (s * 8 * S::NT + n) * X_ROW + piece);
+    }
+    __syncthreads();
 }
 
 /* Starts the copy of n chunks of activations from chunk c0 on, wrapping with the columns; it ends on bar. */
@@ -324,11 +369,12 @@ __device__ inline void load_chunks(const linear_args &a, uint8_t *to, uint32_t c
 }
 
 /* Begins to copy a tile into shared memory where `on`; both addresses are those of this lane's first 16 bytes. */
-template <class F> __device__ inline void fetch_tile(bool on, shared_t to, const uint8_t *from, int lane)
+template <class F>
+__device__ inline void fetch_tile(bool on, shared_t to, const uint8_t *from, int lane, cache_policy policy)
 {
 #pragma unroll
     for (int i = 0; i < F::TILE; i += WARP * 16)
-        copy16_if(on && (i + WARP * 16 <= F::TILE || lane * 16 < F::TILE - i), to + i, from + i);
+        copy16_if(on && (i + WARP * 16 <= F::TILE || lane * 16 < F::TILE - i), to + i, from + i, policy);
 }
 /* A warp's tiles on their way. `fetch(to)` begins to copy the next one there and closes a group of copies, an empty one
  * past the end, so that counting groups counts tiles. The tile taken last is overwritten only behind the wait of
@@ -361,38 +407,47 @@ template <class F, int STAGES> struct tile_ring {
 };
 
 /* Where pass blockIdx.y begins: rows 8 NT blockIdx.y .. of the step are its rows 0 .. */
-template <int NT> __device__ inline void begin_pass(linear_args &a)
+template <class S> __device__ inline void begin_pass(linear_args &a)
 {
-    const int n0 = blockIdx.y * 8 * NT;
+    const int n0 = blockIdx.y * 8 * S::NT;
     a.x += n0 * X_ROW;
     if (a.y) a.y += (uint64_t)n0 * a.y_stride;
     if (a.residual) a.residual += (uint64_t)n0 * a.y_stride;
     if (a.y_form) a.y_form += n0 * X_ROW;
-    a.parts += (uint64_t)blockIdx.y * (gridDim.x / a.n_strips + 2) * a.n_strips * ROW_WARPS * 2 * NT * 4 * WARP;
+    a.parts += (uint64_t)blockIdx.y * (gridDim.x / a.n_bands + 2) * a.n_bands * S::PART;
 }
 
 /* Long: a kernel reads best as one loop over units. */
-template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_strips(linear_args a, uint8_t *shared)
+template <class F, int NT, int EPI, bool SMALL, class ARGS>
+__device__ inline void multiply_strips(ARGS a, uint8_t *shared)
 {
-    typedef linear_shape<F, NT, SMALL> shape;
-    enum { ROWS = 8 * NT, MAKES = NT == 1 && !SMALL };
-    if (SMALL) begin_pass<NT>(a);
+    typedef linear_shape<F, NT, SMALL, EPI != EPI_STORE> shape;
+    enum { ROWS = 8 * NT, KW = shape::KW };
+    if (SMALL) begin_pass<shape>(a);
     uint32_t *lut = (uint32_t *)shared;
     uint8_t *const reduce = shared + F::LUT + shape::RING, *const panels = shared + shape::FIXED;
     uint64_t *bar = (uint64_t *)(reduce + shape::REDUCE);
 
     const int warp = threadIdx.x / WARP, lane = pinned(threadIdx.x % WARP);
-    const int rw = warp % ROW_WARPS, kw = warp / ROW_WARPS;
-    const int units = a.n_strips * a.n_chunks;
+    const int rw = warp % shape::ROWS_W, kw = warp / shape::ROWS_W;
+    const int units = a.n_bands * a.n_chunks;
     const int u0 = unit_begin(blockIdx.x, gridDim.x, units), u1 = unit_begin(blockIdx.x + 1, gridDim.x, units);
-    const int first = u0 + ((kw - u0) % F::KWARPS + F::KWARPS) % F::KWARPS;
+    const int first = u0 + ((kw - u0) % KW + KW) % KW;
     int mine = first;           /* this warp's next unit */
-    const uint8_t *from = a.tiles + ((uint64_t)first * ROW_WARPS + rw) * F::TILE + lane * 16;
-    int to_fetch = u1 > first ? (u1 - first + F::KWARPS - 1) / F::KWARPS : 0;
+    /* Its tiles, [strip][chunk][rw]: the other strip of a pair is passed over. An odd strip's second warps have none. */
+    const int strip0 = first / a.n_chunks * shape::STRIPS + rw / ROW_WARPS;
+    const uint64_t strip_bytes = (uint64_t)a.n_chunks * ROW_WARPS * F::TILE;
+    const uint8_t *from = a.tiles + strip0 * strip_bytes +
+        (first % a.n_chunks * ROW_WARPS + rw % ROW_WARPS) * (uint32_t)F::TILE + lane * 16;
+    const int end = shape::STRIPS == 2 && rw >= ROW_WARPS ? min(u1, a.n_strips / 2 * a.n_chunks) : u1;
+    int to_fetch = end > first ? (end - first + KW - 1) / KW : 0, chunk_at = first % a.n_chunks;
+    const cache_policy policy = read_once();
     auto fetch = [&](shared_t to) {
-        fetch_tile<F>(to_fetch > 0, to + lane * 16, from, lane);
+        fetch_tile<F>(to_fetch > 0, to + lane * 16, from, lane, policy);
         copy_commit();
-        from += F::KWARPS * ROW_WARPS * F::TILE;
+        from += KW * ROW_WARPS * F::TILE;
+        if (shape::STRIPS == 2)
+            for (chunk_at += KW; chunk_at >= a.n_chunks; chunk_at -= a.n_chunks) from += strip_bytes;
         to_fetch--;
     };
     tile_ring<F, shape::STAGES> ring;
@@ -411,36 +466,32 @@ template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_
     }
     const uint32_t chunk = NT > 1 ? NT * X_CHUNK : min(a.x_rows, ROWS) * X_ROW, lane_at = lane_in_chunk(lane, a.x_rows);
     maker<shape::THREADS> make;
-    const bool makes = MAKES && a.make.by != MADE_APART;
-    if constexpr (MAKES)
-        if (makes) make.start(a.make, a.n_rows);
+    if constexpr (ARGS::MAKES) make.start(a.make);
     __syncthreads();
     wait_predecessor();
 
     /* Activations: all that the block needs when they fit (resident), else panel after panel, of as many chunks for
      * each warp. */
-    const int fit = a.fit / chunk, halves = SMALL && fit < 2 * F::KWARPS ? 1 : 2;
-    const int half_units = fit / halves / F::KWARPS * F::KWARPS;
+    const int fit = a.fit / chunk, halves = SMALL && fit < 2 * KW ? 1 : 2;
+    const int half_units = fit / halves / KW * KW;
     const int want = u1 - u0 < a.n_chunks ? u1 - u0 : a.n_chunks;
     const bool resident = want <= fit;
     const int panel_units = resident ? u1 - u0 : half_units;
     /* Of a warp's tile to its next one's activations, which wrap with the columns. */
-    const uint32_t x_wrap = a.n_chunks * chunk, x_step = F::KWARPS % a.n_chunks * chunk;
+    const uint32_t x_wrap = a.n_chunks * chunk, x_step = KW % a.n_chunks * chunk;
     /* Starts the copy of the panel of units p .. into half `half` of the panels. */
     auto load_panel = [&](int p, int half) {
         load_chunks<shape::THREADS>(a, panels + half * half_units * chunk, chunk, p % a.n_chunks,
                                     resident ? want : min(panel_units, u1 - p), &bar[half]);
     };
-    if constexpr (MAKES)
-        if (makes) {
-            const panel_part to = { panels, (uint32_t)(u0 % a.n_chunks), (uint32_t)want, (uint32_t)a.n_chunks,
-                                    (uint32_t)a.x_rows };
-            make.fill(a.make, to, (float *)reduce);
-        }
-    if (!makes) load_panel(u0, 0);
-    if (!makes && halves == 2 && u0 + panel_units < u1) load_panel(u0 + panel_units, 1);
+    if constexpr (ARGS::MAKES) {
+        const panel_part to = { panels, (uint32_t)(u0 % a.n_chunks), (uint32_t)want, (uint32_t)a.n_chunks };
+        make.fill(a.make, to, (float *)reduce);
+    } else {
+        load_panel(u0, 0);
+        if (halves == 2 && u0 + panel_units < u1) load_panel(u0 + panel_units, 1);
+    }
     const int rows = *a.n_rows - (SMALL ? (int)blockIdx.y * ROWS : 0);
-    const uint32_t tag = *a.serial * CALLS_MAX + a.call;
     float acc[2][NT * 4];
     clear<NT>(acc);
 
@@ -452,7 +503,7 @@ template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_
         const int turn = (p0 - u0) / panel_units, half = halves == 2 ? turn & 1 : 0;
         const shared_t panel = shared_place(panels + half * half_units * chunk);
 #if HAS_BULK_COPY
-        if (!makes) bar_wait(&bar[half], (halves == 2 ? turn >> 1 : turn) & 1);
+        if (!ARGS::MAKES) bar_wait(&bar[half], (halves == 2 ? turn >> 1 : turn) & 1);
 #else
         __syncthreads();
 #endif
@@ -460,11 +511,11 @@ template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_
         shared_t x = panel + (mine - p0) % a.n_chunks * chunk;
 
         for (int s0 = p0; s0 < p1;) {
-            const int strip = s0 / a.n_chunks, strip_end = (strip + 1) * a.n_chunks;
-            const int s1 = strip_end < p1 ? strip_end : p1;
+            const int band = s0 / a.n_chunks, band_end = (band + 1) * a.n_chunks;
+            const int s1 = band_end < p1 ? band_end : p1;
             auto product = [&](const typename F::regs &r) {
                 multiply_tile<F, NT>(acc, r, x, lane_at);
-                mine += F::KWARPS;
+                mine += KW;
                 x += x_step;
                 if (x >= x_end) x -= x_wrap;
             };
@@ -483,17 +534,21 @@ template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_
                 while (mine < s1) take(regs), product(regs), ring.done(fetch);
             }
             s0 = s1;
-            if (s1 < strip_end && s1 < u1) break;       /* the strip goes on in the next panel */
+            if (s1 < band_end && s1 < u1) break;        /* the band goes on in the next panel */
 
-            /* The block's part of this strip is complete: sum over kw, then over blocks. */
-            float v[2][NT * 4 / F::KWARPS], residual[2][NT * 4 / F::KWARPS];
-            sum_warps<F, NT, SMALL>(acc, v, (float *)reduce, rw, kw, lane);
-            const int b0 = unit_block(strip * a.n_chunks, gridDim.x, units);
-            const int b1 = unit_block(strip_end - 1, gridDim.x, units);
+            /* The block's part of this band is complete: sum over kw, then over blocks. */
+            float v[2][shape::MINE], residual[2][shape::MINE];
+            sum_warps<shape>(acc, v, (float *)reduce, rw, kw, lane);
+            const int b0 = unit_block(band * a.n_chunks, gridDim.x, units);
+            const int b1 = unit_block(band_end - 1, gridDim.x, units);
             const bool last = (int)blockIdx.x == b0;
-            load_residual<F, NT>(a, strip, residual, last && EPI == EPI_STORE ? rows : 0, rw, kw, lane);
-            if (b1 > b0) sum_blocks<F, NT>(a, strip, b0, b1, v, tag, rw, kw, lane);
-            if (last) finish_strip<F, NT, EPI>(a, strip, v, residual, rows, rw, kw, lane);
+            load_residual<shape>(a, band, residual, last && EPI == EPI_STORE ? rows : 0, rw, kw, lane);
+            if (b1 > b0) sum_blocks<shape>(a, band, b0, b1, v, warp, lane);
+            if constexpr (EPI == EPI_STORE) {
+                if (last) finish_band<shape>(a, band, v, residual, rows, rw, kw, lane);
+            } else {
+                if (last) finish_glu<shape, EPI>(a, band, v, reduce, rows, rw, kw, lane);
+            }
             clear<NT>(acc);         /* here, not before: until then its registers hold parts */
         }
         if (p0 + halves * panel_units < u1) {   /* this half is free once everyone is done with it */
@@ -502,8 +557,8 @@ template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_
         }
     }
 }
-template <class F, int NT, int EPI, bool SMALL>
-__global__ void __launch_bounds__(linear_shape<F, NT, SMALL>::THREADS, 1) linear_narrow(linear_args a)
+template <class F, int NT, int EPI, bool SMALL, class ARGS>
+__global__ void __launch_bounds__(linear_shape<F, NT, SMALL, EPI != EPI_STORE>::THREADS, 1) linear_narrow(ARGS a)
 {
     DYNAMIC_SHARED(uint8_t, shared);
     if constexpr (shape_here<SMALL>()) multiply_strips<F, NT, EPI, SMALL>(a, shared);

@@ -73,7 +73,7 @@ __device__ inline void finish_part(const moe_args &a, int strip, const int *entr
 template <class F, int NT, bool GLU, bool SMALL>
 __device__ inline void multiply_experts(const moe_args &a, uint8_t *shared, int *entry)
 {
-    typedef linear_shape<F, NT, SMALL> shape;
+    typedef linear_shape<F, NT, SMALL, false> shape;
     const int n0 = blockIdx.y * 8 * NT, fit = a.fit / (NT * X_CHUNK);
     uint8_t *reduce = shared + F::LUT + shape::RING, *panel = shared + shape::FIXED;
     const int warp = threadIdx.x / WARP, lane = pinned(threadIdx.x % WARP);
@@ -92,6 +92,7 @@ __device__ inline void multiply_experts(const moe_args &a, uint8_t *shared, int 
     const int each = a.n_chunks > kw ? (a.n_chunks - kw + F::KWARPS - 1) / F::KWARPS : 0;      /* tiles of an item */
     const uint8_t *from = a.tiles;
     int ahead = blockIdx.x, to_fetch = 0;       /* the item after the one whose tiles are fetched */
+    const cache_policy policy = read_once();
     auto fetch = [&](shared_t to) {
         while (to_fetch == 0 && ahead < n_items) {
             const int at_part = first_part + ahead / a.n_strips, strip = ahead % a.n_strips;
@@ -104,7 +105,7 @@ __device__ inline void multiply_experts(const moe_args &a, uint8_t *shared, int 
                 F::TILE;
             to_fetch = each;
         }
-        fetch_tile<F>(to_fetch > 0, to + lane * 16, from, lane);
+        fetch_tile<F>(to_fetch > 0, to + lane * 16, from, lane, policy);
         copy_commit();
         from += F::KWARPS * ROW_WARPS * F::TILE;
         to_fetch -= to_fetch > 0;
@@ -132,14 +133,14 @@ __device__ inline void multiply_experts(const moe_args &a, uint8_t *shared, int 
             }
         }
         float v[2][NT * 4 / F::KWARPS];
-        sum_warps<F, NT, SMALL>(acc, v, (float *)reduce, rw, kw, lane);
+        sum_warps<shape>(acc, v, (float *)reduce, rw, kw, lane);
         const float unit = at_part >= n_routed ? a.shared_unit : a.unit;
         finish_part<F, NT, GLU>(a, strip, entry, part.count, unit, v, rw, kw, lane);
     }
 }
 
 template <class F, int NT, bool GLU, bool SMALL>
-__global__ void __launch_bounds__(linear_shape<F, NT, SMALL>::THREADS, 1) moe_kernel(moe_args a)
+__global__ void __launch_bounds__(linear_shape<F, NT, SMALL, false>::THREADS, 1) moe_kernel(moe_args a)
 {
     __shared__ int entry[8 * NT];
     DYNAMIC_SHARED(uint8_t, shared);
@@ -149,7 +150,7 @@ __global__ void __launch_bounds__(linear_shape<F, NT, SMALL>::THREADS, 1) moe_ke
 template <class F, int NT, bool SMALL>
 static void launch_moe_shape(launch *l, moe_args a, bool glu, int width, int n_units)
 {
-    typedef linear_shape<F, NT, SMALL> shape;
+    typedef linear_shape<F, NT, SMALL, false> shape;
     const int all = a.n_chunks * NT * X_CHUNK, room = card_shared() - 1024 - (int)shape::FIXED;
     a.fit = all < room ? all : room;
     void (*kernel)(moe_args) = glu ? moe_kernel<F, NT, true, SMALL> : moe_kernel<F, NT, false, SMALL>;
@@ -161,7 +162,7 @@ template <class F, int NT> static void launch_moe_width(launch *l, const moe_arg
 {
     if (!card_is_small()) return launch_moe_shape<F, NT, false>(l, a, glu, width, n_units);
     if constexpr (NT > 1)
-        if ((int)linear_shape<F, NT, true>::LEAST + 1024 > card_shared())
+        if ((int)linear_shape<F, NT, true, false>::LEAST + 1024 > card_shared())
             return launch_moe_width<F, NT / 2>(l, a, glu, width, n_units);
     launch_moe_shape<F, NT, true>(l, a, glu, width, n_units);
 }

@@ -67,11 +67,11 @@ __device__ inline float gate_of(float z, bool silu)
     return (silu ? z : 1.0f) / __fadd_rn(1.0f, expf(-z));
 }
 
-/* ---- both inside a product's block ------------------------------------------------------------------------------- */
-/* Chunks first .. first + n - 1 of `all`, wrapping, in panels of `rows` rows. */
+/* ---- both inside a product's block, of one row ----------------------------------------------------------- */
+/* Chunks first .. first + n - 1 of `all`, wrapping, in a panel of one row. */
 struct panel_part {
     uint8_t *at;
-    uint32_t first, n, all, rows;
+    uint32_t first, n, all;
     __device__ uint32_t place(uint32_t chunk) const
     {
         return chunk < first ? chunk - first + all : chunk - first;
@@ -85,23 +85,17 @@ struct panel_part {
     {
         return place(low) < n || place(low) + high - low >= all;
     }
-    /* Of a column of a row: byte in a chunk, which begins at that of the other. */
-    __device__ uint8_t *in_chunk(int row, uint32_t k) const
+    /* Column k, of a chunk that is here. */
+    __device__ uint8_t *column(uint32_t k) const
     {
-        const uint32_t p = place_of(k % TILE_K);
-        return at + row * 128 + ((p / 8 ^ row) * 16 + p % 8 * 2);
-    }
-    __device__ uint32_t chunk_at(uint32_t chunk) const
-    {
-        return place(chunk) * rows * 128;
+        return at + place(k / TILE_K) * (TILE_K * 2) + place_of(k % TILE_K) * 2;
     }
 };
 /* start: before the wait for the kernel before. fill: the panel's part, for all threads; block 0 writes y.
- * sums: room for MADE_ROWS * NORM_WARPS. */
+ * sums: room for NORM_WARPS. */
 template <int THREADS> struct maker {
     enum { APART = NORM_LANES / THREADS, QUADS = APART * NORM_QUADS, NORM_WARPS = NORM_LANES / WARP };
     float4 w[QUADS];            /* of GATED: pairs */
-    int rows;                   /* of the step */
     __device__ static float4 quad(const made &a, const float *x, int q)
     {
         const int k = 4 * ((int)threadIdx.x + q * THREADS);
@@ -112,9 +106,8 @@ template <int THREADS> struct maker {
         const int c = 2 * ((int)threadIdx.x % WARP + i * WARP);
         return c < a.dim ? *(const float2 *)(x + c) : make_float2(0, 0);
     }
-    __device__ void start(const made &a, const int32_t *n_rows)
+    __device__ void start(const made &a)
     {
-        rows = *n_rows;
         if (a.by == MADE_BY_NORM) {
 #pragma unroll
             for (int q = 0; q < QUADS; q++) w[q] = quad(a, a.w, q);
@@ -126,37 +119,27 @@ template <int THREADS> struct maker {
             }
         }
     }
-    /* Row by row, the next one on its way: code that a block fetches once costs more than its instructions. */
     __device__ void norm(const made &a, const panel_part &to, float *sums) const
     {
-        float4 v[QUADS], next[QUADS];
+        float4 v[QUADS];
 #pragma unroll
         for (int q = 0; q < QUADS; q++) v[q] = quad(a, a.x, q);
-#pragma unroll 1
-        for (int r = 0; r < rows; r++, sums += NORM_WARPS) {
-            if (r + 1 < rows)
 #pragma unroll
-                for (int q = 0; q < QUADS; q++) next[q] = quad(a, a.x + (uint64_t)(r + 1) * a.cols, q);
+        for (int i = 0; i < APART; i++) {
+            float sum = 0;
 #pragma unroll
-            for (int i = 0; i < APART; i++) {
-                float sum = 0;
+            for (int q = i; q < QUADS; q += APART) sum = square_sum(v[q], sum);
+            sum = warp_sum(sum);
+            if (threadIdx.x % WARP == 0) sums[(threadIdx.x + i * THREADS) / WARP] = sum;
+        }
+        __syncthreads();
+        const float factor = norm_factor(sums, NORM_WARPS, a.cols, a.eps);
 #pragma unroll
-                for (int q = i; q < QUADS; q += APART) sum = square_sum(v[q], sum);
-                sum = warp_sum(sum);
-                if (threadIdx.x % WARP == 0) sums[(threadIdx.x + i * THREADS) / WARP] = sum;
-            }
-            __syncthreads();
-            const float factor = norm_factor(sums, NORM_WARPS, a.cols, a.eps);
-            uint8_t *const column = to.in_chunk(r, 4 * threadIdx.x);
-#pragma unroll
-            for (int q = 0; q < QUADS; q++) {
-                const int k = 4 * ((int)threadIdx.x + q * THREADS);
-                const uint32_t chunk = (threadIdx.x + q * THREADS) / (TILE_K / 4);
-                const float4 out = times_norm(v[q], w[q], factor);
-                if (to.has(chunk)) put_quad_at(column + to.chunk_at(chunk), out);
-                if (a.y && blockIdx.x == 0 && k < a.cols) *(float4 *)(a.y + (uint64_t)r * a.cols + k) = out;
-                v[q] = next[q];
-            }
+        for (int q = 0; q < QUADS; q++) {
+            const int k = 4 * ((int)threadIdx.x + q * THREADS);
+            const float4 out = times_norm(v[q], w[q], factor);
+            if (to.has(k / TILE_K)) put_quad_at(to.column(k), out);
+            if (a.y && blockIdx.x == 0 && k < a.cols) *(float4 *)(a.y + k) = out;
         }
     }
     /* A warp a head that meets the part. */
@@ -164,11 +147,10 @@ template <int THREADS> struct maker {
     {
         const uint32_t heads = quotient(a.cols, a.dim), lane = threadIdx.x % WARP;
 #pragma unroll 1
-        for (uint32_t i = threadIdx.x / WARP; i < rows * heads; i += THREADS / WARP) {
-            const uint32_t r = quotient(i, heads), head = i - r * heads, k0 = head * a.dim;
+        for (uint32_t head = threadIdx.x / WARP; head < heads; head += THREADS / WARP) {
+            const uint32_t k0 = head * a.dim;
             if (!to.meets(k0 / TILE_K, (k0 + a.dim - 1) / TILE_K)) continue;
-            const float *x = a.x + (uint64_t)r * a.cols + k0;
-            const float *gate = a.gate + (uint64_t)r * a.gate_cols + a.at + head * a.stride;
+            const float *x = a.x + k0, *gate = a.gate + a.at + head * a.stride;
             float2 v[GATED_PAIRS], z[GATED_PAIRS];
             float sum = 0, factor = 1;
 #pragma unroll
@@ -178,19 +160,17 @@ template <int THREADS> struct maker {
             if (a.w) factor = 1.0f / sqrtf(warp_sum(sum) / a.dim + a.eps);
 #pragma unroll
             for (int j = 0; j < GATED_PAIRS; j++) {
-                const uint32_t c = 2 * (lane + j * WARP), k = k0 + c, chunk = k / TILE_K;
-                if (c >= (uint32_t)a.dim || !to.has(chunk)) continue;
+                const uint32_t c = 2 * (lane + j * WARP), k = k0 + c;
+                if (c >= (uint32_t)a.dim || !to.has(k / TILE_K)) continue;
                 if (a.w) {
                     v[j].x = v[j].x * factor * (j % 2 ? w[j / 2].z : w[j / 2].x);
                     v[j].y = v[j].y * factor * (j % 2 ? w[j / 2].w : w[j / 2].y);
                 }
-                put_pair_at(to.in_chunk(r, k) + to.chunk_at(chunk), v[j].x * gate_of(z[j].x, a.silu),
-                            v[j].y * gate_of(z[j].y, a.silu));
+                put_pair_at(to.column(k), v[j].x * gate_of(z[j].x, a.silu), v[j].y * gate_of(z[j].y, a.silu));
             }
         }
-        const uint32_t last = to.all - 1, k = a.cols + 2 * threadIdx.x;        /* zeros behind the columns */
-        for (int r = 0; r < rows && k < to.all * TILE_K && to.has(last); r++)
-            put_pair_at(to.in_chunk(r, k) + to.chunk_at(last), 0, 0);
+        const uint32_t k = a.cols + 2 * threadIdx.x;       /* zeros behind the columns */
+        if (k < to.all * TILE_K && to.has(to.all - 1)) put_pair_at(to.column(k), 0, 0);
     }
     __device__ void fill(const made &a, const panel_part &to, float *sums) const
     {

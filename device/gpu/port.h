@@ -230,15 +230,25 @@ __device__ inline void copy_commit()
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
+/* How copies use the L2 cache: what they read gives way to all else, since nobody reads it again soon. */
+typedef uint64_t cache_policy;
+__device__ inline cache_policy read_once()
+{
+    cache_policy policy = 0;
+#if HAS_ASYNC_COPY
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+#endif
+    return policy;
+}
 /* copy16 where `on`, without a branch. */
-__device__ inline void copy16_if(bool on, shared_t to, const void *from)
+__device__ inline void copy16_if(bool on, shared_t to, const void *from, cache_policy policy)
 {
 #if HAS_ASYNC_COPY
     asm volatile("{\n"
                  ".reg .pred on;\n"
                  "setp.ne.s32 on, %2, 0;\n"
-                 "@on cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n"
-                 "}" ::"r"(to), "l"(from), "r"((int)on) : "memory");
+                 "@on cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %3;\n"
+                 "}" ::"r"(to), "l"(from), "r"((int)on), "l"(policy) : "memory");
 #else
     if (on) store_at(to, *(const uint4 *)from);
 #endif
@@ -337,15 +347,31 @@ __device__ inline void load_matrices_turned(uint32_t r[4], const void *at)
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_place(at)) : "memory");
 }
 /* ---- words that other blocks read while they are written --------------------------------------------- */
-__device__ inline void put_relaxed(uint64_t *p, uint64_t value)
+template <int N> struct words {
+    uint32_t at[N];
+};
+__device__ inline void put_relaxed(uint32_t *p, const words<2> &x)
 {
-    asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(p), "l"(value) : "memory");
+    asm volatile("st.relaxed.gpu.global.v2.b32 [%0], {%1, %2};" ::"l"(p), "r"(x.at[0]), "r"(x.at[1]) : "memory");
 }
-__device__ inline uint64_t get_relaxed(const uint64_t *p)
+__device__ inline void put_relaxed(uint32_t *p, const words<4> &x)
 {
-    uint64_t value;
-    asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(value) : "l"(p) : "memory");
-    return value;
+    asm volatile("st.relaxed.gpu.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(x.at[0]), "r"(x.at[1]),
+                 "r"(x.at[2]), "r"(x.at[3]) : "memory");
+}
+template <int N> __device__ inline words<N> get_relaxed(const uint32_t *p);
+template <> __device__ inline words<2> get_relaxed<2>(const uint32_t *p)
+{
+    words<2> x;
+    asm volatile("ld.relaxed.gpu.global.v2.b32 {%0, %1}, [%2];" : "=r"(x.at[0]), "=r"(x.at[1]) : "l"(p) : "memory");
+    return x;
+}
+template <> __device__ inline words<4> get_relaxed<4>(const uint32_t *p)
+{
+    words<4> x;
+    asm volatile("ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.at[0]), "=r"(x.at[1]), "=r"(x.at[2]), "=r"(x.at[3]) : "l"(p) : "memory");
+    return x;
 }
 /* Inside a loop that reads until another block has written. */
 __device__ inline void spin_pause()
@@ -369,8 +395,13 @@ __device__ inline shared_t shared_place(const void *p)
 {
     return (uint8_t *)(uintptr_t)p;
 }
+typedef int cache_policy;
+__device__ inline cache_policy read_once()
+{
+    return 0;
+}
 /* copy16 where `on`. */
-__device__ inline void copy16_if(bool on, shared_t to, const void *from)
+__device__ inline void copy16_if(bool on, shared_t to, const void *from, cache_policy)
 {
     if (on) copy16(to, from);
 }

@@ -191,8 +191,9 @@ static luce_status place_mirrors(struct gpu *g, struct program *p, luce_error *e
     return LUCE_OK;
 }
 
-/* A block grows to what this program needs. Launches hold addresses, so all programs build theirs again. */
-static luce_status grow(struct gpu *g, struct gpu_block *b, uint64_t bytes, const char *what, luce_error *err)
+/* A block, filled with a byte, grows to what this program needs. Launches hold addresses, so all programs build theirs
+ * again. */
+static luce_status grow(struct gpu *g, struct gpu_block *b, uint64_t bytes, int fill, const char *what, luce_error *err)
 {
     if (bytes <= b->bytes) return LUCE_OK;
     luce_status st = gpu_check(g, GPU(StreamSynchronize)(g->stream), "running", err);
@@ -202,13 +203,13 @@ static luce_status grow(struct gpu *g, struct gpu_block *b, uint64_t bytes, cons
     g->generation++;
     if ((st = gpu_alloc(g, (void **)&b->at, bytes, what, err))) return st;
     b->bytes = bytes;
-    return gpu_check(g, GPU(MemsetAsync)(b->at, 0, bytes, g->stream), "clearing memory", err);
+    return gpu_check(g, GPU(MemsetAsync)(b->at, fill, bytes, g->stream), "clearing memory", err);
 }
 
 static luce_status claim(struct gpu *g, struct program *p, luce_error *err)
 {
-    luce_status st = grow(g, p->block, p->bytes, "the values of a step", err);
-    return st ? st : grow(g, &g->parts, p->parts_bytes ? p->parts_bytes : 256, "the parts of products", err);
+    luce_status st = grow(g, p->block, p->bytes, 0, "the values of a step", err);
+    return st ? st : grow(g, &g->parts, p->parts_bytes ? p->parts_bytes : 256, 0xff, "the parts of products", err);
 }
 
 luce_status gpu_compile(struct device *d, struct program **out, const struct tape *t, const struct plan *plan,

@@ -101,7 +101,6 @@ __global__ void __launch_bounds__(BEGIN_THREADS) begin_kernel(begin_args a)
     for (int s = threadIdx.x; head.after && s < head.n_seqs; s += BEGIN_THREADS)
         if (a.step->seq[s].after) a.step->seq[s].past += a.kept[a.step->seq[s].after - 1].n;
     /* Tags hold 22 bits of it: 0 and the numbers that look like it are left out. */
-    if (threadIdx.x == 0) *a.serial = (*a.serial + 1) % (1u << 22) ? *a.serial + 1 : 1;
     for (int s = threadIdx.x; s < head.n_seqs; s += BEGIN_THREADS) {
         const step_seq &q = a.step->seq[s];
         int tree = 0;
@@ -256,7 +255,7 @@ bool norm_can_sum(int cols)
 }
 bool product_can_make(const made *m, int rows)
 {
-    if (card_is_small() || rows > MADE_ROWS || m->cols > MADE_COLS) return false;
+    if (card_is_small() || rows > 1 || m->cols > MADE_COLS) return false;
     if (m->by == MADE_BY_NORM) return m->cols % 4 == 0;
     return m->by == MADE_BY_GATED && m->dim <= MADE_HEAD && (m->dim | m->gate_cols | m->at | m->stride) % 2 == 0;
 }

@@ -235,7 +235,8 @@ void launch_moe_product(launch *l, const moe_product *p, int n_units)
 }
 uint64_t product_parts(const product *p, int n_units)
 {
-    return by_format[p->format]->parts((p->n_rows_w + STRIP - 1) / STRIP, p->x.rows, n_units);
+    return by_format[p->format]->parts((p->n_rows_w + STRIP - 1) / STRIP, p->x.rows, p->epilogue != PRODUCT_STORE,
+                                       n_units);
 }
 
 uint64_t wide_panel_bytes(const product *p)
