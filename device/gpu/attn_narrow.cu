@@ -1,7 +1,7 @@
 /* device/gpu/attn_narrow.cu - ATTN of narrow steps: flash decoding over pages, staging banks and paths.
  *
  * Query rows of one kv head (tokens x heads of its group) are packed, 16 to a tile, one to four tiles to a block.
- * Positions are cut into splits at multiples of a constant (fixed by the cache); an item is (sequence, kv head,
+ * Positions are cut into splits (split_of); an item is (sequence, kv head,
  * split, packed rows). In a tree each row has its own ancestors behind `past`: there an item is one token.
  * Keys and values of a page come through a ring in shared memory, pages ahead of the work and, where they are
  * committed since long, before the wait for the kernel before.
@@ -17,15 +17,16 @@
  * the same arithmetic in attn_deep.cu. */
 #include "device/gpu/attn_narrow.cuh"
 
-int attn_split(int max_positions)
+int attn_splits(int positions, int window)
 {
-    return max_positions <= 16384 ? 256 : max_positions <= 65536 ? 512 : SPLIT_MOST;
+    const int most = split_of(positions - 1) + 1, in_window = window / split_begin(1) + 2;
+    return window && in_window < most ? in_window : most;
 }
 /* Before that, the longer beginning of attn_deep.cu's only block of a multiprocessor costs more than its ring gains. */
-bool attn_far(int rows, int group, int past, int split)
+bool attn_far(int rows, int group, int past)
 {
-    enum { FAR_ROWS = 32, FAR_SPLITS = 32 };
-    return rows * group > FAR_ROWS && past >= FAR_SPLITS * split;
+    enum { FAR_ROWS = 32, FAR_PAST = 16384 };
+    return rows * group > FAR_ROWS && past >= FAR_PAST;
 }
 static int room_for(int dim)
 {
@@ -34,6 +35,20 @@ static int room_for(int dim)
 uint64_t attn_scratch(int rows, int heads, int dim, int max_splits)
 {
     return (uint64_t)rows * heads * max_splits * (room_for(dim) + 2);
+}
+
+/* A page lies in shared memory as eight regions of eight rows, 16 bytes apart. */
+template <int DP> struct page_shape {
+    enum {
+        QUERY = DP * 2 + 16,                    /* bytes of a query row: eight meet all banks */
+        REGION = 8 * DP * 2 + 16,
+        TILE = 8 * REGION,                      /* keys or values of a page */
+    };
+};
+/* Byte of 16-byte piece c of row r. */
+template <int DP> __device__ inline int piece_at(int r, int c)
+{
+    return r / 8 * page_shape<DP>::REGION + r % 8 * (DP * 2) + c * 16;
 }
 
 template <int DP, int TILES> struct attn_shape {
@@ -71,8 +86,9 @@ __device__ inline void view_rows(const attn_args &a, const step *s, const item &
     const step_seq &q = s->seq[it.seq];
     const int thread = threadIdx.x;
     if (thread == 0) sh.low = sh.all_to = INT32_MAX, sh.high = -1, sh.all_from = 0;
-    if (thread < a.split / PAGE) {
-        const int t = it.split * (a.split / PAGE) + thread;
+    const int first = split_begin(it.split) / PAGE;
+    if (thread < split_begin(it.split + 1) / PAGE - first) {
+        const int t = first + thread;
         sh.page[thread] = t < a.kv.max_pages ? a.kv.table[(int64_t)q.slot * a.kv.max_pages + t] : -1;
     }
     __syncthreads();
@@ -95,6 +111,40 @@ __device__ inline void view_rows(const attn_args &a, const step *s, const item &
         if (j == 0) sh.n_bank = n;
     }
     __syncthreads();
+}
+
+/* A page of f16 rows of DP values with bulk copies, by THREADS threads of which the first warp starts them: one a
+ * region, or one a row where the page ends. They complete on `full`, as the first thread's arrival. Keys that are not
+ * there stay as they are, nobody sees them; values become zero (those of other warps are there after a barrier). */
+template <int DP, int THREADS>
+__device__ inline void bulk_page(const page_rows &p, uint8_t *tile, bool values, uint64_t *full, int thread)
+{
+    enum { REGION = page_shape<DP>::REGION, EACH = THREADS > KEYS ? THREADS / KEYS : 1 };       /* threads of a row */
+    if (p.in_page >= PAGE && p.committed) {
+        if (thread >= WARP) return;
+        if (thread == 0) bar_expect(full, KEYS * DP * 2);
+        __syncwarp();
+        if (thread < 8) bulk_load(tile + thread * REGION, p.committed + thread * 8 * DP * 2, 8 * DP * 2, full, false);
+        return;
+    }
+    if (values)
+#pragma unroll 1
+        for (int r = thread / EACH; r < KEYS; r += THREADS / EACH)
+            if (p.row(r) < 0)
+#pragma unroll 1
+                for (int c = thread % EACH; c < DP / 8; c += EACH)
+                    *(uint4 *)(tile + piece_at<DP>(r, c)) = make_uint4(0, 0, 0, 0);
+    shared_fence();                         /* a later bulk copy comes after these zeros */
+    if (thread >= WARP) return;
+    const int n = __popc(__ballot_sync(0xffffffffu, p.row(thread) >= 0)) +
+        __popc(__ballot_sync(0xffffffffu, p.row(thread + WARP) >= 0));
+    __syncwarp();                           /* the zeros */
+    if (thread == 0) bar_expect(full, (uint32_t)n * DP * 2);
+    __syncwarp();
+#pragma unroll 1
+    for (int r = thread; r < KEYS; r += WARP)
+        if (p.row(r) >= 0)
+            bulk_load(tile + piece_at<DP>(r, 0), p.block(r) + (uint64_t)p.row(r) * (DP * 2), DP * 2, full, false);
 }
 
 /* Keys or values of page t into a slot. PLAIN (f16 rows of DP values), with bulk copies; else every thread copies
@@ -136,6 +186,32 @@ __device__ inline void load_tile(const attn_args &a, const step_seq &q, const sh
     }
 }
 
+/* A warp's 16 rows and its quarter of the keys: running maximum and sum, weighted values. */
+template <int DP> struct warp_state {
+    row_sums sums;
+    float o[DP / 8][4];
+};
+template <int DP> __device__ inline void clear(warp_state<DP> &w)
+{
+    clear(w.sums);
+#pragma unroll
+    for (int d = 0; d < DP / 8; d++) w.o[d][0] = w.o[d][1] = w.o[d][2] = w.o[d][3] = 0;
+}
+
+/* Where lanes find the pieces of matrices: of 16 query rows, of the quarter's keys, of its values. */
+template <int DP> __device__ inline const uint8_t *query_piece(const uint8_t *queries, int lane)
+{
+    return queries + lane % 16 * page_shape<DP>::QUERY + lane / 16 * 16;
+}
+template <int DP> __device__ inline const uint8_t *key_piece(const uint8_t *keys, int quarter, int lane)
+{
+    return keys + piece_at<DP>(8 * (lane % 8) + 2 * quarter + lane / 16, lane / 8 % 2);
+}
+template <int DP> __device__ inline const uint8_t *value_piece(const uint8_t *values, int quarter, int lane)
+{
+    return values + piece_at<DP>(8 * (lane % 8) + 2 * quarter + lane / 8 % 2, lane / 16);
+}
+
 /* Products of the tile's rows with the quarter's keys, of which there are DP / 16 steps. */
 template <int DP> __device__ inline void multiply(float s[2][4], const uint8_t *queries, const uint8_t *keys)
 {
@@ -148,6 +224,15 @@ template <int DP> __device__ inline void multiply(float s[2][4], const uint8_t *
         load_matrices(b, keys + 32 * k);
         mma_f16(s[0], f, b[0], b[1]);
         mma_f16(s[1], f, b[2], b[3]);
+    }
+}
+
+template <int DP> __device__ inline void rescale(warp_state<DP> &w, const float keep[2])
+{
+#pragma unroll
+    for (int d = 0; d < DP / 8; d++) {
+        w.o[d][0] = __fmul_rn(w.o[d][0], keep[0]), w.o[d][1] = __fmul_rn(w.o[d][1], keep[0]);
+        w.o[d][2] = __fmul_rn(w.o[d][2], keep[1]), w.o[d][3] = __fmul_rn(w.o[d][3], keep[1]);
     }
 }
 
@@ -178,9 +263,9 @@ __device__ inline void leave(const warp_state<DP> &w, shared_attn<ROWS> &sh, flo
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int r = 16 * tile + lane / 4 + 8 * h;
-        const float l = lanes_sum(w.l[h]);
+        const float l = lanes_sum(w.sums.l[h]);
         if (r >= n_rows) continue;
-        if (lane % 4 == 0) sh.stat[quarter][r] = make_float2(w.m[h], l);
+        if (lane % 4 == 0) sh.stat[quarter][r] = make_float2(w.sums.m[h], l);
 #pragma unroll
         for (int d = 0; d < DP / 8; d++)
             *(float2 *)(room + room_at<DP, ROWS>(quarter, r, 8 * d + 2 * (lane % 4))) =
@@ -194,7 +279,7 @@ __device__ inline void put_rows(const attn_args &a, const step_seq &q, const ite
                                 const float *room)
 {
     const int s0 = first_split(a, q);
-    const bool result = count_splits(a, q) - s0 == 1;
+    const bool result = count_splits(q) - s0 == 1;
 #pragma unroll 1
     for (int i = threadIdx.x; i < it.n_rows * (DP / 4); i += THREADS) {
         const int r = i / (DP / 4), c = i % (DP / 4) * 4;
@@ -275,11 +360,11 @@ __global__ void __launch_bounds__(attn_shape<DP, TILES>::THREADS, attn_shape<DP,
     __syncthreads();
     bool waited = false;
     uint32_t turn = 0;                      /* tiles of the items before */
-    for (int i = blockIdx.x; i < sh.n_items[n_seqs]; i += gridDim.x) {
-        const item it = find_item<ROWS>(a, s, sh.n_items, i, group);
+    for (int round = 0; item_of(round) < sh.n_items[n_seqs]; round++) {
+        const item it = find_item<ROWS>(a, s, sh.n_items, item_of(round), group);
         const step_seq &q = s->seq[it.seq];
         view_rows<ROWS, THREADS>(a, s, it, sh, group);
-        const int split0 = it.split * (a.split / PAGE), split1 = split0 + a.split / PAGE;
+        const int split0 = split_begin(it.split) / PAGE, split1 = split_begin(it.split + 1) / PAGE;
         const int t0 = sh.low > split0 ? sh.low : split0, t1 = sh.high + 1 < split1 ? sh.high + 1 : split1;
         const int n = t1 > t0 ? 2 * (t1 - t0) : 0;
         /* Tile k of the item: even ones are keys, odd ones values. */
@@ -322,7 +407,9 @@ __global__ void __launch_bounds__(attn_shape<DP, TILES>::THREADS, attn_shape<DP,
             const bool all = p0 >= sh.all_from && p0 + PAGE - 1 <= sh.all_to;
             multiply<DP>(weights, query_piece<DP>(queries + 16 * tile * shape::QUERY, lane),
                          key_piece<DP>(slot, quarter, lane));
-            weigh<DP>(w, weights, a, all ? nullptr : sh.view + 16 * tile, p0, quarter, lane);
+            float keep[2];
+            weigh(w.sums, weights, a, all ? nullptr : sh.view + 16 * tile, p0, quarter, lane, keep);
+            if (!__all_sync(0xffffffffu, keep[0] == 1.0f && keep[1] == 1.0f)) rescale(w, keep);
         }
         turn += n;
         __syncthreads();                    /* the ring makes room for the sums */
@@ -335,8 +422,9 @@ __global__ void __launch_bounds__(attn_shape<DP, TILES>::THREADS, attn_shape<DP,
     if (!waited) wait_idle(TILES > 1);
 }
 
-/* Adds the parts of one (row, head): maximum over all, then splits 0, 4, 8, ...; 1, 5, ...; ... by a group
- * of threads each, and the groups in order. A thread a column. */
+/* Adds the parts of one (row, head): maximum over all, then splits 0, 4, 8, ...; 1, 5, ...; ... by a group of threads
+ * each, and the groups in order. Splits count from the text's beginning, not the window's: where a step's first row still
+ * sees one more, a row's own are added in the same order. A thread a column. */
 enum { COMBINE = 4 };
 template <int DP> __global__ void __launch_bounds__(DP * COMBINE) combine_kernel(attn_args a)
 {
@@ -346,7 +434,7 @@ template <int DP> __global__ void __launch_bounds__(DP * COMBINE) combine_kernel
     const step *s = a.step;
     if (row >= s->head.n_rows) return wait_idle(true);
     const step_seq &q = s->seq[s->row[row].seq];
-    const int n = count_splits(a, q) - first_split(a, q);
+    const int s0 = first_split(a, q), n = count_splits(q) - s0;
     if (n == 1) return wait_idle(gridDim.y > 1);             /* the split's block has written the result */
     wait_predecessor();
     const uint64_t part = ((uint64_t)row * a.heads + head) * a.max_splits;
@@ -357,7 +445,7 @@ template <int DP> __global__ void __launch_bounds__(DP * COMBINE) combine_kernel
     if (m == -INFINITY) m = 0;
     float o = 0, l = 0;
 #pragma unroll 4
-    for (int i = g; i < n; i += COMBINE) {
+    for (int i = (g + COMBINE - s0 % COMBINE) % COMBINE; i < n; i += COMBINE) {
         const float2 st = stats[i];
         const float w = exp2f(st.x - m);
         l = __fmaf_rn(w, st.y, l);

@@ -1,11 +1,23 @@
 /* device/gpu/attn_narrow.cuh - what the kernels of narrow attention share (attn_narrow.cu, attn_deep.cu): items, what a
- * row may see, the place of a page in shared memory, and the arithmetic, so that a row has the same bits from both. */
+ * row may see, where a page's rows come from, and the arithmetic, so that a row has the same bits from both. */
 #ifndef LUCE_DEVICE_GPU_ATTN_NARROW_CUH
 #define LUCE_DEVICE_GPU_ATTN_NARROW_CUH
 
 #include "device/gpu/attn.cuh"
 
-enum { QUARTERS = 4, SPLIT_MOST = 1024 };
+enum { QUARTERS = 4, SPLIT_MOST = 2048 };
+
+/* Positions are cut into splits that grow with the position: 16 of 256, 8 of 512, 8 of 1024, then SPLIT_MOST each, so
+ * that there is work for all multiprocessors behind a short text, and few parts behind a long one. */
+__host__ __device__ inline int split_of(int p)
+{
+    return p < 4096 ? p >> 8 : p < 8192 ? 8 + (p >> 9) : p < 16384 ? 16 + (p >> 10) : 24 + (p >> 11);
+}
+/* Its first position. */
+__host__ __device__ inline int split_begin(int i)
+{
+    return i < 16 ? i << 8 : i < 24 ? (i - 8) << 9 : i < 32 ? (i - 16) << 10 : (i - 24) << 11;
+}
 
 /* The end of a block without work. The first of the grid waits, so that this kernel ends after the one before it; of
  * steps of several rows the others leave their room to the next product, which fetches weights there meanwhile. (Beside
@@ -33,28 +45,33 @@ struct item {
 __device__ inline int first_split(const attn_args &a, const step_seq &q)
 {
     int low = a.window ? q.past - a.window + 1 : 0;
-    return low > 0 ? quotient(low, a.split) : 0;
+    return low > 0 ? split_of(low) : 0;
 }
-__device__ inline int count_splits(const attn_args &a, const step_seq &q)
+__device__ inline int count_splits(const step_seq &q)
 {
-    return quotient(q.past + q.n_rows + a.split - 1, a.split);      /* one past the last */
+    return split_of(q.past + q.n_rows - 1) + 1;     /* one past the last */
 }
 /* Splits before it hold what all rows of the sequence see alike. */
 __device__ inline int common_splits(const attn_args &a, const step_seq &q, bool tree)
 {
-    const int s0 = first_split(a, q), common = tree ? quotient(q.past, a.split) : count_splits(a, q);
+    const int s0 = first_split(a, q), common = tree ? split_of(q.past) : count_splits(q);
     return common < s0 ? s0 : common;
 }
 
 template <int ROWS> __device__ inline int count_items(const attn_args &a, const step_seq &q, bool tree, int group)
 {
     if (!q.n_rows) return 0;
-    const int s0 = first_split(a, q), s1 = count_splits(a, q), common = common_splits(a, q, tree);
+    const int s0 = first_split(a, q), s1 = count_splits(q), common = common_splits(a, q, tree);
     return a.kv.kv_heads * ((common - s0) * ((q.n_rows * group + ROWS - 1) / ROWS) +
                             (s1 - common) * q.n_rows * ((group + ROWS - 1) / ROWS));
 }
 
-/* before: items before sequence s. */
+/* The block's item in a turn: there and back over the blocks, since items come in the order of their size. */
+__device__ inline int item_of(int turn)
+{
+    return turn * gridDim.x + (turn & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+}
+/* Item i, of the long splits at the end of the common ones first. before: items before sequence s. */
 template <int ROWS>
 __device__ inline item find_item(const attn_args &a, const step *s, const int *before, int i, int group)
 {
@@ -63,21 +80,24 @@ __device__ inline item find_item(const attn_args &a, const step *s, const int *b
     while (before[it.seq + 1] <= i) it.seq++;
     i -= before[it.seq];
     const step_seq &q = s->seq[it.seq];
-    const int each = quotient(before[it.seq + 1] - before[it.seq], a.kv.kv_heads);
-    it.head = quotient(i, each);
-    i -= it.head * each;
     const int s0 = first_split(a, q), common = common_splits(a, q, a.tree[it.seq] && !a.block);
     int chunks = (q.n_rows * group + ROWS - 1) / ROWS, first = 0, end = q.n_rows * group;
-    it.single = i >= (common - s0) * chunks;
-    it.split = s0;
+    it.single = i >= (common - s0) * chunks * a.kv.kv_heads;
+    int each = chunks;                  /* items of a head in a split */
     if (it.single) {
-        i -= (common - s0) * chunks;
+        i -= (common - s0) * chunks * a.kv.kv_heads;
         chunks = (group + ROWS - 1) / ROWS;
-        it.split = common + quotient(i, chunks * q.n_rows);
-        i -= (it.split - common) * chunks * q.n_rows;
+        each = chunks * q.n_rows;
+    }
+    const int at = quotient(i, each * a.kv.kv_heads);
+    it.split = it.single ? common + at : common - 1 - at;
+    i -= at * each * a.kv.kv_heads;
+    it.head = quotient(i, each);
+    i -= it.head * each;
+    if (it.single) {
         first = quotient(i, chunks) * group;
         end = first + group;
-    } else it.split += quotient(i, chunks);
+    }
     it.row0 = first + (i - quotient(i, chunks) * chunks) * ROWS;
     it.n_rows = end - it.row0 < ROWS ? end - it.row0 : ROWS;
     return it;
@@ -98,20 +118,6 @@ __device__ inline row_view view_of(const attn_args &a, const step *s, const item
     v.see = r.see < q.past ? r.see : q.past - 1;
     v.last = q.past + (a.block ? q.n_rows : __popcll(r.path)) - 1;
     return v;
-}
-
-/* A page lies in shared memory as eight regions of eight rows, 16 bytes apart. */
-template <int DP> struct page_shape {
-    enum {
-        QUERY = DP * 2 + 16,                    /* bytes of a query row: eight meet all banks */
-        REGION = 8 * DP * 2 + 16,
-        TILE = 8 * REGION,                      /* keys or values of a page */
-    };
-};
-/* Byte of 16-byte piece c of row r. */
-template <int DP> __device__ inline int piece_at(int r, int c)
-{
-    return r / 8 * page_shape<DP>::REGION + r % 8 * (DP * 2) + c * 16;
 }
 
 /* Bank rows of the item's path into bank[], by threads j of 0 .. NARROW_ROWS - 1 in any order. Returns how many. */
@@ -146,72 +152,21 @@ __device__ inline page_rows rows_of(const attn_args &a, const step_seq &q, const
                       a.kv.pages + (uint64_t)q.slot * a.kv.page_bytes + part.at, order, q.past - t * PAGE, n_bank };
 }
 
-/* A page of f16 rows of DP values with bulk copies, by THREADS threads of which the first warp starts them: one a
- * region, or one a row where the page ends. They complete on `full`, as the first thread's arrival. Keys that are not
- * there stay as they are, nobody sees them; values become zero (those of other warps are there after a barrier). */
-template <int DP, int THREADS>
-__device__ inline void bulk_page(const page_rows &p, uint8_t *tile, bool values, uint64_t *full, int thread)
-{
-    enum { REGION = page_shape<DP>::REGION, EACH = THREADS > KEYS ? THREADS / KEYS : 1 };       /* threads of a row */
-    if (p.in_page >= PAGE && p.committed) {
-        if (thread >= WARP) return;
-        if (thread == 0) bar_expect(full, KEYS * DP * 2);
-        __syncwarp();
-        if (thread < 8) bulk_load(tile + thread * REGION, p.committed + thread * 8 * DP * 2, 8 * DP * 2, full, false);
-        return;
-    }
-    if (values)
-#pragma unroll 1
-        for (int r = thread / EACH; r < KEYS; r += THREADS / EACH)
-            if (p.row(r) < 0)
-#pragma unroll 1
-                for (int c = thread % EACH; c < DP / 8; c += EACH)
-                    *(uint4 *)(tile + piece_at<DP>(r, c)) = make_uint4(0, 0, 0, 0);
-    shared_fence();                         /* a later bulk copy comes after these zeros */
-    if (thread >= WARP) return;
-    const int n = __popc(__ballot_sync(0xffffffffu, p.row(thread) >= 0)) +
-        __popc(__ballot_sync(0xffffffffu, p.row(thread + WARP) >= 0));
-    __syncwarp();                           /* the zeros */
-    if (thread == 0) bar_expect(full, (uint32_t)n * DP * 2);
-    __syncwarp();
-#pragma unroll 1
-    for (int r = thread; r < KEYS; r += WARP)
-        if (p.row(r) >= 0)
-            bulk_load(tile + piece_at<DP>(r, 0), p.block(r) + (uint64_t)p.row(r) * (DP * 2), DP * 2, full, false);
-}
-
-/* A warp's 16 rows and its quarter of the keys: running maximum and sum, weighted values. */
-template <int DP> struct warp_state {
-    float o[DP / 8][4], m[2], l[2];
+/* Of a warp's 16 rows and a quarter of the keys (p % 8 / 2): running maximum and sum, of rows g and g + 8. Key j of a
+ * score's columns g is 8 g + 2 quarter + j. */
+struct row_sums {
+    float m[2], l[2];
 };
-template <int DP> __device__ inline void clear(warp_state<DP> &w)
+__device__ inline void clear(row_sums &w)
 {
     w.m[0] = w.m[1] = -INFINITY;
     w.l[0] = w.l[1] = 0;
-#pragma unroll
-    for (int d = 0; d < DP / 8; d++) w.o[d][0] = w.o[d][1] = w.o[d][2] = w.o[d][3] = 0;
-}
-
-/* Where lanes find the pieces of matrices: of 16 query rows, of the quarter's keys, of its values. Key j of a score's
- * columns g is 8 g + 2 quarter + j. */
-template <int DP> __device__ inline const uint8_t *query_piece(const uint8_t *queries, int lane)
-{
-    return queries + lane % 16 * page_shape<DP>::QUERY + lane / 16 * 16;
-}
-template <int DP> __device__ inline const uint8_t *key_piece(const uint8_t *keys, int quarter, int lane)
-{
-    return keys + piece_at<DP>(8 * (lane % 8) + 2 * quarter + lane / 16, lane / 8 % 2);
-}
-template <int DP> __device__ inline const uint8_t *value_piece(const uint8_t *values, int quarter, int lane)
-{
-    return values + piece_at<DP>(8 * (lane % 8) + 2 * quarter + lane / 8 % 2, lane / 16);
 }
 
 /* Products of 16 rows with the quarter's keys become their weights, not yet divided by their sum. view: of the rows,
- * where some do not see all of the page that begins at p0, else NULL. Long: mask and sums. */
-template <int DP>
-__device__ inline void weigh(warp_state<DP> &w, float s[2][4], const attn_args &a, const row_view *view, int p0,
-                             int quarter, int lane)
+ * where some do not see all of the page that begins at p0, else NULL. keep: the factor of what was summed before. */
+__device__ inline void weigh(row_sums &w, float s[2][4], const attn_args &a, const row_view *view, int p0, int quarter,
+                             int lane, float keep[2])
 {
     const float scale = cap_scores<2>(a, s);
     if (view) {
@@ -224,7 +179,6 @@ __device__ inline void weigh(warp_state<DP> &w, float s[2][4], const attn_args &
                     s[e / 2][2 * h + e % 2] = -INFINITY;
         }
     }
-    float keep[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {           /* rows g and g + 8 */
         float top = fmaxf(fmaxf(s[0][2 * h], s[0][2 * h + 1]), fmaxf(s[1][2 * h], s[1][2 * h + 1]));
@@ -242,12 +196,6 @@ __device__ inline void weigh(warp_state<DP> &w, float s[2][4], const attn_args &
                 sum = __fadd_rn(sum, x);
             }
         w.l[h] = __fmaf_rn(w.l[h], keep[h], sum);
-    }
-    if (__all_sync(0xffffffffu, keep[0] == 1.0f && keep[1] == 1.0f)) return;
-#pragma unroll
-    for (int d = 0; d < DP / 8; d++) {
-        w.o[d][0] = __fmul_rn(w.o[d][0], keep[0]), w.o[d][1] = __fmul_rn(w.o[d][1], keep[0]);
-        w.o[d][2] = __fmul_rn(w.o[d][2], keep[1]), w.o[d][3] = __fmul_rn(w.o[d][3], keep[1]);
     }
 }
 /* The weights as the first operand of their product with the values. */
@@ -278,7 +226,7 @@ __device__ inline joined join(const float2 st[QUARTERS])
     return j;
 }
 
-/* attn_deep.cu: on cards with bulk copies and much shared memory. Fills one launch. */
+/* attn_deep.cu: where attn_deep_can. Fills one launch. */
 void launch_attn_deep(launch *l, const attn_args *a, int n_units);
 
 #endif

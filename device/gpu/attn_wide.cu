@@ -14,7 +14,7 @@
 #include "device/gpu/wgmma.cuh"
 
 enum { GROUP = 128, GROUPS = 2, GROUP_ROWS = 64, ITEM_ROWS = GROUPS * GROUP_ROWS, THREADS = (GROUPS + 1) * GROUP,
-       KEYS = PAGE, PANEL_BYTES = 64 * 128, LAG = 2 /* copies of tiles on their way at a time, less one */ };
+       KEYS = PAGE, LAG = 2 /* copies of tiles on their way at a time, less one */ };
 
 template <int DP> struct wide_shape {
     enum {
@@ -67,12 +67,6 @@ __device__ inline int item_of_turn(int turn)
     return turn * gridDim.x + (turn & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
 }
 
-/* Byte of 16-byte piece c of row r. */
-__device__ inline int piece_at(int r, int c)
-{
-    return c / 8 * PANEL_BYTES + r * 128 + ((c % 8) ^ (r % 8)) * 16;
-}
-
 /* The feeder's thread starts its copies of a page's keys or values (rows of them exist). */
 template <int DP>
 __device__ inline void feed_tile(const kv_place &kv, uint8_t *tile, const uint8_t *from, int row_bytes, int rows)
@@ -82,7 +76,7 @@ __device__ inline void feed_tile(const kv_place &kv, uint8_t *tile, const uint8_
     for (int j = 0; j < KEYS * (DP / 8) / GROUP; j++) {
         const int i = thread + j * GROUP, r = i / (DP / 8), c = i % (DP / 8);
         const bool real = r < rows && c * 8 < kv.dim;
-        copy16_or_zeros(tile + piece_at(r, c), real ? from + (uint64_t)r * row_bytes + 16 * c : kv.pages, real);
+        copy16_or_zeros(tile + panel_piece(r, c), real ? from + (uint64_t)r * row_bytes + 16 * c : kv.pages, real);
     }
     copy_commit();
 }
@@ -106,7 +100,7 @@ __device__ inline void put_queries(const attn_args &a, const step *s, const wide
             h.z = as_bits(__halves2half2(clamped_half(y.x), clamped_half(y.y)));
             h.w = as_bits(__halves2half2(clamped_half(y.z), clamped_half(y.w)));
         }
-        *(uint4 *)(tile + piece_at(r, c)) = h;
+        *(uint4 *)(tile + panel_piece(r, c)) = h;
     }
 }
 

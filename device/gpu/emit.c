@@ -345,24 +345,24 @@ static void emit_rope_kv(struct emitter *e)
     done(e, 1);
 }
 
-/* Splits that a slot of the layer's kind can have. */
-static int most_splits(const struct program *p, int layer, int *split)
+/* Positions that a slot of the layer's kind can have, with the rows of a step. */
+static int most_positions(const struct program *p, int layer)
 {
-    const struct kv_layer *y = &p->cache->layout->layer[layer];
-    int positions = p->cache->max_pages[y->kind] * PAGE + NARROW_ROWS, window =
-        p->cache->layout->kind[y->kind].window;
-    *split = attn_split(positions);
-    if (window && window + 2 * NARROW_ROWS < positions) positions = window + 2 * NARROW_ROWS;
-    return positions / *split + 2;
+    return p->cache->max_pages[p->cache->layout->layer[layer].kind] * PAGE + NARROW_ROWS;
+}
+static int most_splits(const struct program *p, int layer)
+{
+    const int window = p->cache->layout->kind[p->cache->layout->layer[layer].kind].window;
+    return attn_splits(most_positions(p, layer), window ? window + 2 * NARROW_ROWS : 0);
 }
 
 /* Whether the call's attention has a kernel for depth, and rows and positions enough for it. */
-static bool may_be_far(const struct program *p, const struct call *c, int splits, int split)
+static bool may_be_far(const struct program *p, const struct call *c)
 {
     const struct attn_attr *a = c->attr;
     const struct kv_place kv = gpu_kv_place(p->cache, c->layer);
     return attn_deep_can(&kv) &&
-        attn_far(p->plan->bucket.rows[DOM_ROWS], a->heads / a->kv_heads, splits * split, split);
+        attn_far(p->plan->bucket.rows[DOM_ROWS], a->heads / a->kv_heads, most_positions(p, c->layer));
 }
 
 static void emit_attn(struct emitter *e)
@@ -374,14 +374,14 @@ static void emit_attn(struct emitter *e)
                            .tree = e->g->tree, .kv = gpu_kv_place(e->p->cache, e->c->layer), .heads = a->heads,
                            .block = a->block, .window = a->window, .scale = a->scale, .softcap = a->softcap };
     bool wide = program_wide(e->p, DOM_ROWS);
-    x.max_splits = most_splits(e->p, e->c->layer, &x.split);
+    x.max_splits = most_splits(e->p, e->c->layer);
     uint64_t all = attn_scratch(bucket_rows(e, y), a->heads, a->head_dim, x.max_splits);
     uint64_t stats = 2 * (uint64_t)bucket_rows(e, y) * (uint64_t)a->heads * (uint64_t)x.max_splits;
     x.parts = (float *)(void *)(e->p->block->at + e->p->scratch_at);
     x.stats = x.parts + (all - stats);
     struct launch *l = push(e, 2);
     if (!l) return;
-    bool far = e->far && may_be_far(e->p, e->c, x.max_splits, x.split);
+    bool far = e->far && may_be_far(e->p, e->c);
     done(e, launch_attn(l, &x, bucket_rows(e, y), wide, far, e->g->n_units));
     pad(e, y, x.form);
 }
@@ -569,11 +569,10 @@ luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err)
             if (c->w[j] && !c->w[j]->dev) return fail(err, LUCE_E_ARG, "%s is not on the device", c->w[j]->name);
         if (c->op == OP_ATTN && !program_wide(p, DOM_ROWS)) {
             const struct attn_attr *a = c->attr;
-            int split, splits = most_splits(p, c->layer, &split);
-            most(&scratch, 4 * attn_scratch(p->plan->bucket.rows[DOM_ROWS], a->heads, a->head_dim, splits));
-            if (may_be_far(p, c, splits, split)) {
+            most(&scratch, 4 * attn_scratch(p->plan->bucket.rows[DOM_ROWS], a->heads, a->head_dim,
+                                            most_splits(p, c->layer)));
+            if (may_be_far(p, c)) {
                 if (a->heads / a->kv_heads > p->far_group) p->far_group = a->heads / a->kv_heads;
-                if (!p->far_split || split < p->far_split) p->far_split = split;
             }
         }
         if (c->op == OP_DELTA && program_wide(p, DOM_ROWS)) {

@@ -150,6 +150,7 @@ static running *start_block()
         f->until = &never, f->phase = 1;
         f->done = false;
         f->copies.clear(), f->groups.clear();
+        f->products.clear(), f->product_groups.clear();
     }
     blocks.push_back(std::move(b));
     return blocks.back().get();
@@ -307,6 +308,17 @@ void bar_wait(uint64_t *bar, uint32_t parity)
         if (!any) emulated_pause();
     }
 }
+/* The thread's copies become bulk copies that the barrier counts. */
+void copy_arrive(uint64_t *bar)
+{
+    for (emulated_copy &c : emulated_now->copies) {
+        *bar = (*bar & ~(uint64_t)UINT32_MAX) | (uint32_t)(*bar + c.bytes);
+        c.bar = bar;
+        emulated_now->block->bulk.push_back(c);
+    }
+    emulated_now->copies.clear(), emulated_now->groups.clear();
+    bar_arrive(bar);
+}
 void emulated_copy_wait(size_t newest)
 {
     auto &groups = emulated_now->groups;
@@ -371,6 +383,47 @@ void mma_bf16(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
     fragment f = { d, a, { b0, b1 } };
     emulated_together(&f, multiply<value_of_bf16>);
+}
+
+/* Value of row r and column c of an operand whose rows are 128 bytes, pieces swapped (panel_piece). */
+static float value_at(uint64_t operand, int r, int c)
+{
+    const uint64_t at = ((operand & (((uint64_t)1 << 44) - 1)) << 4) + (uint64_t)r * 128 + (uint64_t)c * 2 +
+        (uint64_t)(c / 64) * ((operand >> 48 << 4) - 128);
+    return halves.value[*(const uint16_t *)(uintptr_t)(at ^ (at >> 7 & 7) << 4)];
+}
+void emulated_group_product(float *d, int n, bool add, const uint32_t *rows, uint64_t a, uint64_t b)
+{
+    emulated_product p = { d, n, add, rows != nullptr, rows != nullptr, a, b, {} };
+    const int g = emulated_now->lane / 4;
+    for (int i = 0; rows && i < 4; i++)
+        for (int t = 0; t < 4; t++) {
+            const uint32_t two = __shfl_sync(0xffffffffu, rows[i], 4 * g + t);
+            for (int e = 0; e < 2; e++) p.row[i % 2][2 * t + 8 * (i / 2) + e] = (uint16_t)(two >> (16 * e));
+        }
+    emulated_now->products.push_back(p);
+}
+static void multiply_group(const emulated_product &p, int warp, int lane)
+{
+    for (int i = 0; i < p.n / 2; i++) {
+        const int h = i / 2 % 2, c = i / 4 * 8 + 2 * (lane % 4) + i % 2;
+        float sum = p.add ? p.d[i] : 0;
+        for (int k = 0; k < 16; k++)
+            sum += (p.rows ? halves.value[p.row[h][k]] : value_at(p.a, warp * 16 + lane / 4 + 8 * h, k)) *
+                (p.turned ? value_at(p.b, k, c) : value_at(p.b, c, k));
+        p.d[i] = sum;
+    }
+}
+void emulated_product_wait(size_t newest)
+{
+    auto &groups = emulated_now->product_groups;
+    auto &products = emulated_now->products;
+    if (groups.size() <= newest) return;
+    const size_t done = groups.size() - newest, n = groups[done - 1];
+    for (size_t i = 0; i < n; i++) multiply_group(products[i], (int)(emulated_now->index.x / LANES % 4), emulated_now->lane);
+    products.erase(products.begin(), products.begin() + (ptrdiff_t)n);
+    groups.erase(groups.begin(), groups.begin() + (ptrdiff_t)done);
+    for (size_t &g : groups) g -= n;
 }
 
 struct matrix_rows {

@@ -46,6 +46,14 @@ struct emulated_copy {
     size_t bytes;
     uint64_t *bar;              /* bulk copies: the barrier that counts them */
 };
+/* A thread's share of a product of its warp group. */
+struct emulated_product {
+    float *d;
+    int n;                      /* columns of b */
+    bool add, turned, rows;     /* rows: a is here, else in shared memory */
+    uint64_t a, b;
+    uint16_t row[2][16];        /* of a: g and g + 8 */
+};
 struct emulated_block {
     emulated_dim index;
     uint8_t *shared;
@@ -65,6 +73,8 @@ struct emulated_thread {
     unsigned phase;
     std::vector<emulated_copy> copies;      /* on their way, `groups` counting those of each committed group */
     std::vector<size_t> groups;
+    std::vector<emulated_product> products;     /* of its warp group, on their way, and those of each group of them */
+    std::vector<size_t> product_groups;
 };
 extern emulated_thread *emulated_now;
 extern emulated_dim blockDim, gridDim;        /* of the launch at work */
@@ -274,6 +284,7 @@ template <int N> words<N> get_relaxed(const uint32_t *p)
 #define HAS_LARGE_SHARED 1
 #define HAS_BULK_COPY 1
 #define HAS_WARPGROUP_MMA 0
+#define HAS_GROUP_PRODUCTS 1
 #define HAS_WARP_REDUCE 0
 
 void bar_init(uint64_t *bar, int arrivals);
@@ -296,6 +307,7 @@ inline void copy_commit()
 {
     emulated_now->groups.push_back(emulated_now->copies.size());
 }
+void copy_arrive(uint64_t *bar);
 void emulated_copy_wait(size_t newest);
 template <int N> void copy_wait()
 {
@@ -317,6 +329,37 @@ inline void load_matrices(uint32_t r[4], const void *at)
 inline void load_matrices_turned(uint32_t r[4], const void *at)
 {
     emulated_matrices(r, at, true);
+}
+
+/* ---- products of warp groups (wgmma.cuh): done as late as they may be ----------------------------------------- */
+void emulated_group_product(float *d, int n, bool add, const uint32_t *rows, uint64_t a, uint64_t b);
+void emulated_product_wait(size_t newest);
+inline void copy16_or_zeros(void *to_shared, const void *from, bool real)
+{
+    static const uint4 zeros = {};
+    copy16(to_shared, real ? from : &zeros);
+}
+inline void wgmma_begin() {}
+inline void wgmma_commit()
+{
+    emulated_now->product_groups.push_back(emulated_now->products.size());
+}
+template <int N> void wgmma_wait()
+{
+    emulated_product_wait(N);
+}
+/* Addresses are wider than a card's: 44 bits of 16 bytes, then what is across. */
+inline uint64_t wgmma_operand(const uint8_t *at, int across)
+{
+    return (uint64_t)(uintptr_t)at >> 4 | (uint64_t)across >> 4 << 48;
+}
+inline void wgmma_32(float (&d)[16], uint64_t a, uint64_t b, int add)
+{
+    emulated_group_product(d, 32, add, nullptr, a, b);
+}
+template <int N> void wgmma_turned(float (&d)[N], const uint32_t *a, uint64_t b)
+{
+    emulated_group_product(d, 2 * N, true, a, 0, b);
 }
 
 #endif

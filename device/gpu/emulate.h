@@ -5,7 +5,7 @@
  * a barrier or to an operation of its warp. Copies into shared memory arrive as late as they may. Fresh memory
  * holds NaN. So a kernel that forgets to wait or to write gives wrong numbers, and under AddressSanitizer one
  * that leaves its buffers stops. What it does not show: races that need two units at once, launches that
- * overlap, warp-group products (the emulated card is older than those), and speed. */
+ * overlap, warp-group products (but for those of attention at depth), and speed. */
 #ifndef LUCE_DEVICE_GPU_EMULATE_H
 #define LUCE_DEVICE_GPU_EMULATE_H
 

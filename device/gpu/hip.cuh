@@ -19,6 +19,7 @@
 #define HAS_ASYNC_COPY 0
 #define HAS_WARP_REDUCE 0
 #define HAS_WARPGROUP_MMA 0
+#define HAS_GROUP_PRODUCTS 0
 
 /* ---- operations of a warp ----------------------------------------------------------------------------------- */
 __device__ inline int hip_lane()

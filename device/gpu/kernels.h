@@ -192,7 +192,7 @@ struct attn_args {
     const int32_t *tree;
     struct kv_place kv;
     float *parts, *stats;       /* [row][head][split][dim], [..][2]: of narrow steps */
-    int32_t heads, window, split, max_splits;
+    int32_t heads, window, max_splits;
     float scale, softcap;
 };
 bool attn_can(int heads, int kv_heads, int dim);
@@ -201,12 +201,12 @@ bool attn_can(int heads, int kv_heads, int dim);
 int launch_attn(struct launch *l, const struct attn_args *a, int rows, bool wide, bool far, int n_units);
 bool attn_deep_can(const struct kv_place *kv);
 /* Whether that kernel is the faster one for `rows` rows of a sequence; a row has the same bits from both. */
-bool attn_far(int rows, int group, int past, int split);
+bool attn_far(int rows, int group, int past);
 /* Wide steps by warp groups (attn_wide.cu), where they can; one launch. launch_attn chooses. */
 bool attn_wide_can(const struct attn_args *a);
 void launch_attn_wide(struct launch *l, const struct attn_args *a, int n_units);
-/* Positions of a split in caches of so many positions a sequence, and floats of scratch. */
-int attn_split(int max_positions);
+/* Splits that a row can see behind so many positions, and floats of scratch. */
+int attn_splits(int positions, int window);
 uint64_t attn_scratch(int rows, int heads, int dim, int max_splits);
 
 /* ---- recurrent layers (recur.cu) ---------------------------------------------------------------------- */
@@ -312,6 +312,7 @@ bool card_is_small(void);       /* after that: its code has the shapes for less 
 enum { BIG_SHARED = 227 * 1024 };
 bool card_has_bf16(void);       /* after that: mma_bf16 does something (from sm_80 on, and on AMD cards) */
 bool has_warpgroups(void);      /* after that: the device has warp-group products (sm_90a) */
+bool has_group_products(void);  /* after that: those of attention at depth, which the emulated card has, too */
 
 /* ---- experts (moe.cuh, route.cu) --------------------------------------------------------------------- */
 struct route_args {

@@ -80,7 +80,9 @@ template <class... P> static inline const void *kernel_address(void (*kernel)(P.
 #define HAS_WARP_REDUCE (__CUDA_ARCH__ >= 800)  /* redux.sync */
 #define HAS_MMA_16 (__CUDA_ARCH__ >= 800)       /* mma m16n8k16 for f16 and bf16 */
 #define HAS_WARPGROUP_MMA defined_for_90a       /* wgmma, setmaxnreg */
+#define HAS_GROUP_PRODUCTS HAS_WARPGROUP_MMA    /* those of attention at depth */
 #else
+#define HAS_GROUP_PRODUCTS 0
 #define HAS_WARPGROUP_MMA 0
 #define HAS_BULK_COPY 0
 #define HAS_ASYNC_COPY 0
@@ -214,14 +216,18 @@ __device__ inline void bulk_prefetch(const void *from, uint32_t bytes)
 }
 
 /* ---- asynchronous copies of 16 bytes, in groups that complete in order --------------------------- */
-__device__ inline void copy16(void *to_shared, const void *from)
+__device__ inline void copy16(shared_t to, const void *from)
 {
 #if HAS_ASYNC_COPY
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_place(to_shared)),
-                 "l"(from) : "memory");
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 #else
-    *(uint4 *)to_shared = *(const uint4 *)from;
+    store_at(to, *(const uint4 *)from);
 #endif
+}
+/* The same. */
+__device__ inline void copy16(void *to_shared, const void *from)
+{
+    copy16(shared_place(to_shared), from);
 }
 /* Copies so far make a group. */
 __device__ inline void copy_commit()
@@ -239,6 +245,13 @@ __device__ inline cache_policy read_once()
     asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
 #endif
     return policy;
+}
+/* One arrival when this thread's copies so far are there. */
+__device__ inline void copy_arrive(uint64_t *bar)
+{
+#if HAS_BULK_COPY
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_place(bar)) : "memory");
+#endif
 }
 /* copy16 where `on`, without a branch. */
 __device__ inline void copy16_if(bool on, shared_t to, const void *from, cache_policy policy)

@@ -271,7 +271,7 @@ static luce_status start(struct gpu *g, const struct launch *l, luce_error *err)
 }
 
 /* Launches and graph for the block as it is now. */
-static luce_status build(struct gpu *g, struct program *p, struct built *b, luce_error *err)
+static luce_status capture(struct gpu *g, struct program *p, struct built *b, luce_error *err)
 {
     gpu_graph graph = NULL;
     luce_status st = claim(g, p, err);
@@ -292,6 +292,14 @@ static luce_status build(struct gpu *g, struct program *p, struct built *b, luce
     return st;
 }
 
+/* Whatever steps need that are to come: a text that grows to where attention at depth pays does not stop for it. */
+static luce_status build(struct gpu *g, struct program *p, luce_error *err)
+{
+    if (p->near.graph && p->near.generation == g->generation) return LUCE_OK;
+    luce_status st = p->far_group ? capture(g, p, &p->far, err) : LUCE_OK;
+    return st ? st : capture(g, p, &p->near, err);
+}
+
 /* The step's parts that are in use, to where the begin kernel reads them. */
 static void put_step(struct program *p, const struct step *s)
 {
@@ -307,9 +315,9 @@ static void put_step(struct program *p, const struct step *s)
 /* Whether attention at depth pays in this step. */
 static bool is_far(const struct program *p, const struct step *s)
 {
-    if (!p->far_split) return false;
+    if (!p->far_group) return false;
     for (int i = 0; i < s->head.n_seqs; i++)
-        if (attn_far(s->seq[i].n_rows, p->far_group, s->seq[i].past, p->far_split)) return true;
+        if (attn_far(s->seq[i].n_rows, p->far_group, s->seq[i].past)) return true;
     return false;
 }
 
@@ -392,9 +400,9 @@ luce_status gpu_run(struct device *d, struct program *p, const struct step *s, t
     if (st) return st;
     put_step(p, s);
     if (trace) return run_traced(g, p, s, trace, context, err);
-    struct built *b = is_far(p, s) ? &p->far : &p->near;
-    if (!b->graph || b->generation != g->generation) st = build(g, p, b, err);
-    if (!st) st = gpu_check(g, GPU(GraphLaunch)(b->graph, g->stream), "running", err);
+    st = build(g, p, err);
+    gpu_graph_exec graph = is_far(p, s) ? p->far.graph : p->near.graph;
+    if (!st) st = gpu_check(g, GPU(GraphLaunch)(graph, g->stream), "running", err);
     if (!st) p->queued = ++g->n_queued;
     return st;
 }

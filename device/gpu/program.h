@@ -38,7 +38,7 @@ struct program {
     struct gpu_pack **packs;    /* [call][PACK_MOST] of products */
     uint64_t scratch_at, panel_at, bytes, parts_bytes;  /* in the block */
     struct built near, far;     /* far: for steps at depth, where attention has a kernel of its own for them */
-    int far_group, far_split;   /* of that attention: most heads of a group, fewest positions of a split; 0: none */
+    int far_group;              /* of that attention: most heads of a group; 0: none */
 };
 
 /* Whether the rows of this domain run in wide kernels. */

@@ -212,6 +212,10 @@ bool has_warpgroups(void)
 {
     return warpgroups;
 }
+bool has_group_products(void)
+{
+    return warpgroups || (HAS_GROUP_PRODUCTS && !small);
+}
 
 void products_prepare(void)
 {
