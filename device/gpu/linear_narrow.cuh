@@ -210,7 +210,8 @@ enum : uint32_t { NOT_YET = 0xffffffffu };
 
 /* Sums over the blocks b0 .. b1 that share a band. Only block b0 has the whole sum afterwards. */
 template <class S>
-__device__ inline void sum_blocks(const linear_args &a, int band, int b0, int b1, float v[2][S::MINE], int warp, int lane)
+__device__ inline void sum_blocks(const linear_args &a, int band, int b0, int b1, float v[2][S::MINE], int warp,
+                                  int lane)
 {
     enum { MINE = S::MINE, V = S::VECTOR, N = 2 * MINE / V, GROUP = N < 4 ? N : 4, BATCH = GROUP > 2 ? 2 : 8 / GROUP };
     const uint64_t each = (uint64_t)a.n_bands * S::PART;
@@ -434,7 +435,7 @@ __device__ inline void multiply_strips(ARGS a, uint8_t *shared)
     const int u0 = unit_begin(blockIdx.x, gridDim.x, units), u1 = unit_begin(blockIdx.x + 1, gridDim.x, units);
     const int first = u0 + ((kw - u0) % KW + KW) % KW;
     int mine = first;           /* this warp's next unit */
-    /* Its tiles, [strip][chunk][rw]: the other strip of a pair is passed over. An odd strip's second warps have none. */
+    /* Its tiles, [strip][chunk][rw]: a pair's other strip is passed over. An odd strip's second warps have none. */
     const int strip0 = first / a.n_chunks * shape::STRIPS + rw / ROW_WARPS;
     const uint64_t strip_bytes = (uint64_t)a.n_chunks * ROW_WARPS * F::TILE;
     const uint8_t *from = a.tiles + strip0 * strip_bytes +
