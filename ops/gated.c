@@ -63,8 +63,27 @@ static struct val record_case(struct case_env *env, const struct op_case *c)
                     a.scalar ? case_input(env, DOM_ROWS, a.heads * a.dim, 2) : (struct val){ 0 });
 }
 
+/* The input of a product, which a device may let it make. p[7]: columns of the product. */
+static struct val record_product(struct case_env *env, const struct op_case *c)
+{
+    struct op_case gated = *c;
+    gated.p[7] = 0;
+    struct val y = record_case(env, &gated);
+    return op_linear(case_tape(env), y, case_weight_f32(env, c->p[0] * c->p[1], c->p[7], 0, 0.05f), NULL);
+}
+
 static void cases(struct case_list *l)
 {
+    static const int products[][8] = {
+        { 16, 128, 2048, 0, 128, GATE_SILU, 1, 300 }, { 3, 256, 1540, 256, 512, GATE_SIGMOID, 0, 17 },
+        { 6, 24, 150, 4, 24, GATE_SILU, 1, 200 }, { 5, 16, 80, 0, 16, GATE_SIGMOID, 1, 3 },
+    };
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 2; j++) {
+            struct op_case c = { .n_rows = case_widths[j], .record = record_product, .label = "into a product" };
+            for (int k = 0; k < 8; k++) c.p[k] = products[i][k];
+            case_add(l, &c);
+        }
     static const int any[][8] = {
         { 16, 128, 2048, 0, 128, GATE_SILU, 1 }, { 4, 256, 2100, 256, 512, GATE_SIGMOID },
         { 3, 31, 93, 0, 31, GATE_SILU },

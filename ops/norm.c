@@ -51,8 +51,26 @@ static struct val record_case(struct case_env *env, const struct op_case *c)
     return op_norm_add(case_tape(env), x, case_weight(env, c->p[0], 0, 1, 0.3f), 1e-6f, residual);
 }
 
+/* What most norms are for: the input of products, which a device may let them make, of two formats, and in f32 as well
+ * where the output has as many columns. */
+static struct val record_products(struct case_env *env, const struct op_case *c)
+{
+    int cols = c->p[0], out = c->p[1];
+    struct tape *t = case_tape(env);
+    struct val y = op_norm(t, case_input(env, DOM_ROWS, cols, 3), case_weight(env, cols, 0, 1, 0.3f), 1e-6f);
+    struct val a = op_linear(t, y, case_weight(env, cols, out, 0, 0.05f), NULL);
+    if (out == cols) a = op_add(t, a, y);
+    return op_linear_add(t, y, case_weight_f32(env, cols, out, 0, 0.05f), NULL, a);
+}
+
 static void cases(struct case_list *l)
 {
+    static const int products[][2] = { { 4, 17 }, { 36, 36 }, { 2084, 130 }, { 256, 256 }, { 768, 300 }, { 5120, 40 },
+                                       { 6144, 17 } };
+    for (int i = 0; i < 7; i++)
+        for (int j = 0; j < 2; j++)
+            case_add(l, &(struct op_case){ .n_rows = case_widths[j], .p = { products[i][0], products[i][1] },
+                                           .each_format = i > 2, .record = record_products, .label = "into products" });
     static const int cols[] = { 1, 31, 64, 576, 5120 };
     for (int i = 0; i < 5; i++)
         for (int j = 0; j < CASE_WIDTHS; j++) {

@@ -1,8 +1,8 @@
 /* tape/plan.c - gives every value of a tape its place in one arena.
- * A value lives from the call that makes it to the last that reads it, an input from the start, a
- * kept value to the end. Larger values are placed first (equal ones by id), each into the lowest gap
- * that no value of an overlapping life touches. An output never shares bytes with an input of its
- * call. The result depends on the tape and the bucket alone. */
+ * A value lives from the call that makes it to the last that reads it (in steps of one row to the last that reads
+ * what was made of it), an input from the start, a kept value to the end. Larger values are placed first (equal ones by
+ * id), each into the lowest gap that no value of an overlapping life touches. An output never shares
+ * bytes with an input of its call. The result depends on the tape and the bucket alone. */
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -20,6 +20,19 @@ static int by_size(const void *a, const void *b)
     const struct item *x = a, *y = b;
     if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
     return x->id - y->id;
+}
+
+int plan_last_use(const struct tape *t, int id, const struct bucket *b)
+{
+    int last = t->values[id].last_use;
+    if (b->class != STEP_NARROW || b->rows[DOM_ROWS] > 1) return last;
+    for (int i = t->values[id].producer + 1; i <= t->values[id].last_use && i < t->n_calls; i++)
+        for (int j = 0; j < t->calls[i].n_in; j++)
+            for (int k = 0; t->calls[i].in[j].id == id && k < t->calls[i].n_out; k++) {
+                int of = t->values[t->calls[i].out[k].id].last_use;
+                if (of > last) last = of;
+            }
+    return last;
 }
 
 static luce_status value_bytes(const struct tape *t, int id, const struct bucket *b, uint64_t *out,
@@ -56,7 +69,7 @@ static int gather(const struct tape *t, struct item *items, const struct bucket 
     int n = 0;
     for (int id = 1; id < t->n_values; id++) {
         const struct value *v = &t->values[id];
-        struct item it = { .id = id, .from = v->producer, .to = v->keep ? t->n_calls : v->last_use };
+        struct item it = { .id = id, .from = v->producer, .to = plan_last_use(t, id, b) };
         if (value_bytes(t, id, b, &it.bytes, err)) return -1;
         if (it.bytes) items[n++] = it;
     }

@@ -101,6 +101,9 @@ struct plan {
     uint64_t *offset;           /* by value id, multiples of 256; owned by the plan */
     int       n_values;
 };
+/* The last call that may read a value; n_calls when it is kept. In narrow steps of one row a device may make
+ * what a call gives where it is read: what goes into it lives as long. */
+int plan_last_use(const struct tape *t, int id, const struct bucket *b);
 /* Gives every value a place: values whose lives overlap do not share bytes. */
 luce_status plan_make(struct plan *p, const struct tape *t, struct bucket b, luce_error *err);
 void plan_drop(struct plan *p);

@@ -146,6 +146,9 @@ TEST(plan_reuses_bytes_of_dead_values)
     CHECK_OK(plan_make(&p, &t, (struct bucket){ .rows = { 4 } }, &err), err);
     CHECK_EQ(p.bytes, 3 * 1024);                /* the input, and two that take turns */
     plan_drop(&p);
+    CHECK_OK(plan_make(&p, &t, (struct bucket){ .rows = { 1 } }, &err), err);
+    CHECK_EQ(p.bytes, 4 * 256);                 /* three: one may be made where the next is read */
+    plan_drop(&p);
     tape_drop(&t);
 }
 

@@ -423,8 +423,8 @@ __global__ void __launch_bounds__(attn_shape<DP, TILES>::THREADS, attn_shape<DP,
 }
 
 /* Adds the parts of one (row, head): maximum over all, then splits 0, 4, 8, ...; 1, 5, ...; ... by a group of threads
- * each, and the groups in order. Splits count from the text's beginning, not the window's: where a step's first row still
- * sees one more, a row's own are added in the same order. A thread a column. */
+ * each, and the groups in order. Splits count from the text's beginning, not the window's: where a step's first row
+ * still sees one more, a row's own are added in the same order. A thread a column. */
 enum { COMBINE = 4 };
 template <int DP> __global__ void __launch_bounds__(DP * COMBINE) combine_kernel(attn_args a)
 {

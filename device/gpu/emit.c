@@ -123,6 +123,20 @@ static void convert(struct emitter *e, struct val x)
     if (p->form_from == e->index) map(e, x, (struct val){ 0 }, NULL, program_form(e->p, x), MAP_COPY, x);
 }
 
+/* Whether the call's products make the value. */
+static bool inside(const struct emitter *e, struct val x)
+{
+    return !e->all && e->p->places[x.id].inside;
+}
+static struct made made(const struct emitter *e, struct val x)
+{
+    if (!inside(e, x)) return (struct made){ 0 };
+    const struct call *c = &e->p->tape->calls[e->p->tape->values[x.id].producer];
+    struct made m = program_made(e->p, x);
+    m.x = value_at(e, c->in[0]), m.w = vector_at(c->w[0]), m.y = output_at(e, x), m.gate = value_at(e, c->in[1]);
+    return m;
+}
+
 /* One product of a pack with x, into columns of y. */
 static void product(struct emitter *e, const struct gpu_pack *w, struct product *p)
 {
@@ -130,6 +144,7 @@ static void product(struct emitter *e, const struct gpu_pack *w, struct product 
     p->format = w->format;
     p->tiles = w->tiles;
     p->x = program_form(e->p, e->c->in[0]);
+    p->make = made(e, e->c->in[0]);
     p->n_rows = rows_at(e, e->c->in[0]);
     p->n_cols = w->n_cols;
     p->n_rows_w = w->n_rows;
@@ -276,6 +291,7 @@ static void emit_norm(struct emitter *e)
 {
     const struct norm_attr *a = e->c->attr;
     struct val y = e->c->out[0];
+    if (inside(e, y)) return;
     struct norm_args x = { .sum = e->sum, .x = value_at(e, e->c->in[0]), .w = vector_at(e->c->w[0]),
                            .residual = e->c->n_in > 1 ? value_at(e, e->c->in[1]) : NULL, .y = output_at(e, y),
                            .form = output_form(e), .n_rows = rows_at(e, y), .cols = shape_of(e, y).cols,
@@ -416,6 +432,7 @@ static void emit_gated(struct emitter *e)
 {
     const struct gated_attr *a = e->c->attr;
     struct val y = e->c->out[0];
+    if (inside(e, y)) return;
     struct gated_args x = { .x = value_at(e, e->c->in[0]), .gate = value_at(e, e->c->in[1]),
                             .residual = e->c->n_in > 2 ? value_at(e, e->c->in[2]) : NULL,
                             .w = vector_at(e->c->w[0]), .y = output_at(e, y), .form = output_form(e),

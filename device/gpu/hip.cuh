@@ -135,7 +135,8 @@ template <int N> __device__ inline void put_relaxed(uint32_t *p, const words<N> 
 template <int N> __device__ inline words<N> get_relaxed(const uint32_t *p)
 {
     words<N> x;
-    for (int i = 0; i < N; i++) x.at[i] = __hip_atomic_load((uint32_t *)p + i, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+    for (int i = 0; i < N; i++)
+        x.at[i] = __hip_atomic_load((uint32_t *)p + i, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
     return x;
 }
 

@@ -268,12 +268,28 @@ enum tile_format { TILES_F16, TILES_Q8_0, TILES_Q4_0, TILES_Q4_K, TILES_Q5_K, TI
 enum tile_format tiles_of(uint32_t type);
 uint64_t tiles_bytes(enum tile_format f, uint64_t n_rows, uint64_t n_cols);
 
+/* One row of activations that the products which read it make themselves, each block what it needs, instead of NORM or
+ * GATED: of so many columns and columns of a head at most. */
+enum { MADE_COLS = 6144, MADE_HEAD = 256 };
+enum made_by { MADE_APART, MADE_BY_NORM, MADE_BY_GATED };
+struct made {
+    int32_t by, cols;           /* enum made_by */
+    const float *x, *w;
+    float *y;                   /* of NORM: who reads it in f32; or NULL */
+    float eps;
+    int32_t dim, gate_cols, at, stride, silu;   /* as in struct gated_args */
+    const float *gate;
+};
+/* Whether they can: m without addresses. */
+bool product_can_make(const struct made *m, int rows);
+
 enum product_epilogue { PRODUCT_STORE, PRODUCT_SILU, PRODUCT_GELU };
 struct product {
     enum tile_format format;
     enum product_epilogue epilogue;     /* not STORE: 16 gate rows, 16 up rows, ... */
     const uint8_t *tiles;
     struct form x;
+    struct made make;           /* not MADE_APART: x is one row, and not read */
     float *y;                   /* may be NULL with a form */
     struct form form;           /* SILU, GELU only */
     const float *residual, *bias;

@@ -16,18 +16,20 @@ struct product_fns {
 extern const product_fns product_f16, product_q8_0, product_q4_0, product_q4_k, product_q5_k, product_q6_k,
                          product_iq4_xs;
 
-template <class F, int NT, bool SMALL, bool PAIR>
-static void launch_shape(launch *l, linear_args a, int epilogue, int n_units)
+template <class F, int NT, bool SMALL, bool PAIR, class ARGS>
+static void launch_shape(launch *l, ARGS a, int epilogue, int n_units)
 {
     typedef linear_shape<F, NT, SMALL, PAIR> shape;
     const int passes = a.x_rows > 8 * NT ? a.x_rows / (8 * NT) : 1;
     const size_t all = (size_t)a.n_chunks * (a.x_rows / passes) * X_ROW, room = card_shared() - 1024 - shape::FIXED;
+    static_assert(!ARGS::MAKES || BIG_SHARED - 1024 - (int)shape::FIXED >= 2 * MADE_COLS,
+                  "what a product makes is resident");
     a.fit = (int)(all < room ? all : room);
     a.n_bands = (a.n_strips + shape::STRIPS - 1) / shape::STRIPS;
-    void (*kernel)(linear_args);
-    if constexpr (!PAIR) kernel = linear_narrow<F, NT, EPI_STORE, SMALL>;
-    else kernel = epilogue == PRODUCT_SILU ? linear_narrow<F, NT, EPI_GLU_SILU, SMALL>
-                                           : linear_narrow<F, NT, EPI_GLU_GELU, SMALL>;
+    void (*kernel)(ARGS);
+    if constexpr (!PAIR) kernel = linear_narrow<F, NT, EPI_STORE, SMALL, ARGS>;
+    else kernel = epilogue == PRODUCT_SILU ? linear_narrow<F, NT, EPI_GLU_SILU, SMALL, ARGS>
+                                           : linear_narrow<F, NT, EPI_GLU_GELU, SMALL, ARGS>;
     allow_shared(kernel, card_shared());
     /* More than half of what there is: two blocks on one multiprocessor would leave another without work. */
     const int shared = shape::FIXED + a.fit, alone = card_shared() / 2 + 1024;
@@ -68,6 +70,11 @@ template <class F> static void launch_format(launch *l, const product *p, int n_
     a.unit = 1.0f / (p->unit * p->x.scale);
     a.softcap = p->softcap;
     a.form_scale = p->form.scale;
+    if (p->make.by != MADE_APART) {
+        const linear_made_args made = { a, p->make };
+        return p->epilogue == PRODUCT_STORE ? launch_shape<F, 1, false, false>(l, made, p->epilogue, n_units)
+                                            : launch_shape<F, 1, false, true>(l, made, p->epilogue, n_units);
+    }
     switch (a.x_rows) {
     case 64: launch_width<F, 8>(l, a, p->epilogue, n_units); break;
     case 32: launch_width<F, 4>(l, a, p->epilogue, n_units); break;

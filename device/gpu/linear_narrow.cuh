@@ -19,22 +19,11 @@
 #ifndef LUCE_DEVICE_GPU_LINEAR_NARROW_CUH
 #define LUCE_DEVICE_GPU_LINEAR_NARROW_CUH
 
-#include "device/gpu/quant/tiles.cuh"
+#include "device/gpu/panel.cuh"
 #include "device/gpu/wgmma.cuh"
 
 enum { STRIP = 128, ROW_WARPS = STRIP / TILE_ROWS, X_ROW = 128 /* bytes of 64 columns */, X_CHUNK = 8 * X_ROW,
        GROUP_FROM = 4 };
-
-/* Byte of row n, place p in panels of `rows` rows: the form of a product's activations. */
-__host__ __device__ inline uint64_t panel_place(int n, int p, int rows)
-{
-    return ((uint64_t)(p / 64) * rows + n) * 128 + (uint64_t)(((p % 64 / 8) ^ (n % 8)) * 16 + p % 8 * 2);
-}
-/* Of column k; column k + 1 (k even) follows 4 bytes behind, after those k + 2 and k + 3 (k a multiple of four). */
-__host__ __device__ inline uint64_t panel_at(int n, int k, int rows)
-{
-    return panel_place(n, k / 64 * 64 + place_of(k % 64), rows);
-}
 
 enum epilogue { EPI_STORE, EPI_GLU_SILU, EPI_GLU_GELU };
 
@@ -55,6 +44,12 @@ struct linear_args {
     float unit;                 /* undoes the weights' power of two */
     float softcap;
     float form_scale;           /* power of two applied to y_form */
+    enum { MAKES = 0 };
+};
+/* Of one row that the blocks make themselves: x is not read. */
+struct linear_made_args : linear_args {
+    made make;
+    enum { MAKES = 1 };
 };
 
 __device__ inline float act_silu(float x)
@@ -215,7 +210,8 @@ enum : uint32_t { NOT_YET = 0xffffffffu };
 
 /* Sums over the blocks b0 .. b1 that share a band. Only block b0 has the whole sum afterwards. */
 template <class S>
-__device__ inline void sum_blocks(const linear_args &a, int band, int b0, int b1, float v[2][S::MINE], int warp, int lane)
+__device__ inline void sum_blocks(const linear_args &a, int band, int b0, int b1, float v[2][S::MINE], int warp,
+                                  int lane)
 {
     enum { MINE = S::MINE, V = S::VECTOR, N = 2 * MINE / V, GROUP = N < 4 ? N : 4, BATCH = GROUP > 2 ? 2 : 8 / GROUP };
     const uint64_t each = (uint64_t)a.n_bands * S::PART;
@@ -423,7 +419,8 @@ template <class S> __device__ inline void begin_pass(linear_args &a)
 }
 
 /* Long: a kernel reads best as one loop over units. */
-template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_strips(linear_args a, uint8_t *shared)
+template <class F, int NT, int EPI, bool SMALL, class ARGS>
+__device__ inline void multiply_strips(ARGS a, uint8_t *shared)
 {
     typedef linear_shape<F, NT, SMALL, EPI != EPI_STORE> shape;
     enum { ROWS = 8 * NT, KW = shape::KW };
@@ -438,7 +435,7 @@ template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_
     const int u0 = unit_begin(blockIdx.x, gridDim.x, units), u1 = unit_begin(blockIdx.x + 1, gridDim.x, units);
     const int first = u0 + ((kw - u0) % KW + KW) % KW;
     int mine = first;           /* this warp's next unit */
-    /* Its tiles, [strip][chunk][rw]: the other strip of a pair is passed over. An odd strip's second warps have none. */
+    /* Its tiles, [strip][chunk][rw]: a pair's other strip is passed over. An odd strip's second warps have none. */
     const int strip0 = first / a.n_chunks * shape::STRIPS + rw / ROW_WARPS;
     const uint64_t strip_bytes = (uint64_t)a.n_chunks * ROW_WARPS * F::TILE;
     const uint8_t *from = a.tiles + strip0 * strip_bytes +
@@ -469,6 +466,8 @@ template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_
         regs.lut = after.lut = shared_place(lut + lane);
     }
     const uint32_t chunk = NT > 1 ? NT * X_CHUNK : min(a.x_rows, ROWS) * X_ROW, lane_at = lane_in_chunk(lane, a.x_rows);
+    maker<shape::THREADS> make;
+    if constexpr (ARGS::MAKES) make.start(a.make);
     __syncthreads();
     wait_predecessor();
 
@@ -486,8 +485,13 @@ template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_
         load_chunks<shape::THREADS>(a, panels + half * half_units * chunk, chunk, p % a.n_chunks,
                                     resident ? want : min(panel_units, u1 - p), &bar[half]);
     };
-    load_panel(u0, 0);
-    if (halves == 2 && u0 + panel_units < u1) load_panel(u0 + panel_units, 1);
+    if constexpr (ARGS::MAKES) {
+        const panel_part to = { panels, (uint32_t)(u0 % a.n_chunks), (uint32_t)want, (uint32_t)a.n_chunks };
+        make.fill(a.make, to, (float *)reduce);
+    } else {
+        load_panel(u0, 0);
+        if (halves == 2 && u0 + panel_units < u1) load_panel(u0 + panel_units, 1);
+    }
     const int rows = *a.n_rows - (SMALL ? (int)blockIdx.y * ROWS : 0);
     float acc[2][NT * 4];
     clear<NT>(acc);
@@ -500,7 +504,7 @@ template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_
         const int turn = (p0 - u0) / panel_units, half = halves == 2 ? turn & 1 : 0;
         const shared_t panel = shared_place(panels + half * half_units * chunk);
 #if HAS_BULK_COPY
-        bar_wait(&bar[half], (halves == 2 ? turn >> 1 : turn) & 1);
+        if (!ARGS::MAKES) bar_wait(&bar[half], (halves == 2 ? turn >> 1 : turn) & 1);
 #else
         __syncthreads();
 #endif
@@ -554,8 +558,8 @@ template <class F, int NT, int EPI, bool SMALL> __device__ inline void multiply_
         }
     }
 }
-template <class F, int NT, int EPI, bool SMALL>
-__global__ void __launch_bounds__(linear_shape<F, NT, SMALL, EPI != EPI_STORE>::THREADS, 1) linear_narrow(linear_args a)
+template <class F, int NT, int EPI, bool SMALL, class ARGS>
+__global__ void __launch_bounds__(linear_shape<F, NT, SMALL, EPI != EPI_STORE>::THREADS, 1) linear_narrow(ARGS a)
 {
     DYNAMIC_SHARED(uint8_t, shared);
     if constexpr (shape_here<SMALL>()) multiply_strips<F, NT, EPI, SMALL>(a, shared);

@@ -25,6 +25,45 @@ static bool writes_forms(int op)
         op == OP_ADD || op == OP_GATED;
 }
 
+struct made program_made(const struct program *p, struct val v)
+{
+    int producer = p->tape->values[v.id].producer;
+    const struct call *c = producer < 0 ? NULL : &p->tape->calls[producer];
+    struct made m = { .cols = p->tape->values[v.id].shape.cols };
+    if (c && c->op == OP_NORM && c->n_in == 1) {
+        m.by = MADE_BY_NORM;
+        m.eps = ((const struct norm_attr *)c->attr)->eps;
+    }
+    if (c && c->op == OP_GATED && c->n_in == 2) {
+        const struct gated_attr *a = c->attr;
+        m.by = a->scalar || p->places[v.id].f32 ? MADE_APART : MADE_BY_GATED;
+        m.eps = a->eps, m.dim = a->dim, m.at = a->at, m.stride = a->stride, m.silu = a->fn == GATE_SILU;
+        m.gate_cols = p->tape->values[c->in[1].id].shape.cols;
+    }
+    return m;
+}
+
+/* Whether products make a value: its first reader is one of them, which writes it for those that want f32, and what it
+ * is made of is there as long as it is read. A NORM that begins with a sum over slots stays apart, where its block has
+ * the row at hand (norm_follows in emit.c). */
+static bool made_inside(const struct program *p, struct val v)
+{
+    const struct tape *t = p->tape;
+    const struct place *place = &p->places[v.id];
+    const struct made m = program_made(p, v);
+    const int producer = t->values[v.id].producer, rows = p->plan->bucket.rows[t->values[v.id].shape.rows];
+    const bool wide = program_wide(p, t->values[v.id].shape.rows);
+    if (!place->form || m.by == MADE_APART || wide || !product_can_make(&m, rows)) return false;
+    const struct call *c = &t->calls[producer];
+    for (int j = 0; j < c->n_in; j++)
+        if (plan_last_use(t, c->in[j].id, &p->plan->bucket) < place->form_to) return false;
+    if (producer && c[-1].op == OP_MOE_DOWN && c[-1].out[0].id == c->in[0].id && !place->f32) return false;
+    for (int i = producer + 1; i < t->n_calls; i++)
+        for (int j = t->calls[i].n_in - 1; j >= 0; j--)
+            if (t->calls[i].in[j].id == v.id) return !j && is_product(&t->calls[i]);
+    return false;
+}
+
 /* Who reads each value how. */
 static void find_uses(struct program *p)
 {
@@ -44,6 +83,7 @@ static void find_uses(struct program *p)
         int producer = t->values[v].producer;
         if (t->values[v].keep || producer < 0 || !writes_forms(t->calls[producer].op)) x->f32 = true;
         if (x->form && producer >= 0 && writes_forms(t->calls[producer].op)) x->form_from = producer;
+        x->inside = made_inside(p, (struct val){ v });
     }
 }
 

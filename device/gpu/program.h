@@ -8,7 +8,8 @@
 struct place {
     bool form;                  /* products read it: it has a form at form_at of the block */
     bool f32;                   /* somebody reads it in f32 */
-    int form_from, form_to;     /* life of the form: calls */
+    bool inside;                /* the products that read it make it (program_made) */
+    int form_from, form_to;     /* life of the form: calls; the last product that reads it */
     uint64_t form_at, form_bytes;
     int32_t *host;              /* pinned mirror of a kept result of few columns (words of 4 bytes), or NULL */
 };
@@ -55,6 +56,8 @@ luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err);
 bool program_has(int op);
 /* Fills `out` for the block as it is. all: every value also goes to f32 (traces). far: for steps at depth. */
 luce_status program_emit(struct gpu *g, struct program *p, bool all, bool far, struct launches *out, luce_error *err);
+/* How products would make the value; MADE_APART: they would not. Without addresses. */
+struct made program_made(const struct program *p, struct val v);
 /* The form of a value, at NULL when it has none. */
 struct form program_form(const struct program *p, struct val v);
 

@@ -157,8 +157,7 @@ __device__ inline int padded(const form &f, int cols)
     return f.at ? (cols + 63) / 64 * 64 : cols;
 }
 
-/* ---- NORM: thread i takes columns 4 i .. 4 i + 3, then those 4 threads further, ... ------------------------ */
-enum { NORM_QUADS = 2 };        /* quads of a thread that stay in registers */
+/* ---- NORM: thread i takes the columns of lane i (panel.cuh) ------------------------------------------------ */
 template <bool QUADS> __device__ inline float4 quad_at(const float *x, int k, int cols)
 {
     if (QUADS) return k < cols ? *(const float4 *)(x + k) : make_float4(0, 0, 0, 0);
@@ -177,14 +176,10 @@ template <bool QUADS> __device__ inline void put_quad(float *y, int k, int cols,
     if (k + 2 < cols) y[k + 2] = v.z;
     if (k + 3 < cols) y[k + 3] = v.w;
 }
-__device__ inline float square_sum(float4 v, float sum)
-{
-    return __fmaf_rn(v.w, v.w, __fmaf_rn(v.z, v.z, __fmaf_rn(v.y, v.y, __fmaf_rn(v.x, v.x, sum))));
-}
 template <bool QUADS>
-__device__ inline void put_normed(const norm_args &a, int row, int k, float4 v, float4 w, float scale)
+__device__ inline void put_normed(const norm_args &a, int row, int k, float4 v, float4 w, float factor)
 {
-    float4 out = make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w);
+    float4 out = times_norm(v, w, factor);
     if (a.residual) {
         const float4 r = quad_at<QUADS>(a.residual + (uint64_t)row * a.cols, k, a.cols);
         out.x += r.x, out.y += r.y, out.z += r.z, out.w += r.w;
@@ -219,13 +214,12 @@ __device__ inline void sum_slots(const moe_sum_args &a, int row, int k0, int ste
         put_quad<QUADS>(a.y + (uint64_t)row * a.cols, k, a.cols, v[i]);
     }
 }
-enum { SUM_THREADS = 512 };     /* with a sum: registers for the loads of several slots at a time */
-template <bool QUADS, bool SUM>
-__global__ void __launch_bounds__(SUM ? SUM_THREADS : ROW_THREADS) norm_kernel(norm_args a)
+template <bool QUADS, bool SUM> __global__ void __launch_bounds__(NORM_LANES) norm_kernel(norm_args a)
 {
-    __shared__ float shared[ROW_THREADS / WARP];
+    enum { step = 4 * NORM_LANES };     /* in a block of fewer lanes each has one quad */
+    __shared__ float sums[NORM_LANES / WARP];
     launch_dependents();
-    const int row = blockIdx.x, cols = a.cols, step = 4 * (int)blockDim.x, k0 = 4 * (int)threadIdx.x;
+    const int row = blockIdx.x, cols = a.cols, k0 = 4 * (int)threadIdx.x;
     if (row >= *a.n_rows) return wait_predecessor();
     const float *x = a.x + (uint64_t)row * cols;
     float4 w[NORM_QUADS], v[NORM_QUADS];
@@ -244,33 +238,34 @@ __global__ void __launch_bounds__(SUM ? SUM_THREADS : ROW_THREADS) norm_kernel(n
 #pragma unroll 1
     for (int k = k0 + NORM_QUADS * step; k < cols; k += step) sum = square_sum(quad_at<QUADS>(x, k, cols), sum);
     sum = warp_sum(sum);
-    const int warps = (int)blockDim.x / WARP, lane = threadIdx.x % WARP;
-    if (lane == 0) shared[threadIdx.x / WARP] = sum;
+    if (threadIdx.x % WARP == 0) sums[threadIdx.x / WARP] = sum;
     __syncthreads();
-    const float total = warp_sum(lane < warps ? shared[lane] : 0.0f), scale = 1.0f / sqrtf(total / cols + a.eps);
+    const float factor = norm_factor(sums, (int)blockDim.x / WARP, cols, a.eps);
     const int end = padded(a.form, cols);
 #pragma unroll
     for (int i = 0; i < NORM_QUADS; i++)
-        if (k0 + i * step < end) put_normed<QUADS>(a, row, k0 + i * step, v[i], w[i], scale);
+        if (k0 + i * step < end) put_normed<QUADS>(a, row, k0 + i * step, v[i], w[i], factor);
 #pragma unroll 1
     for (int k = k0 + NORM_QUADS * step; k < end; k += step)
-        put_normed<QUADS>(a, row, k, quad_at<QUADS>(x, k, cols), quad_at<QUADS>(a.w, k, cols), scale);
-}
-static int norm_warps(int cols)
-{
-    const int warps = (cols + 4 * NORM_QUADS * WARP - 1) / (4 * NORM_QUADS * WARP), most = ROW_THREADS / WARP;
-    return warps < most ? warps : most;
+        put_normed<QUADS>(a, row, k, quad_at<QUADS>(x, k, cols), quad_at<QUADS>(a.w, k, cols), factor);
 }
 bool norm_can_sum(int cols)
 {
-    return norm_warps(cols) * WARP <= SUM_THREADS;
+    return cols <= MADE_COLS;
+}
+bool product_can_make(const made *m, int rows)
+{
+    if (card_is_small() || rows > 1 || m->cols > MADE_COLS) return false;
+    if (m->by == MADE_BY_NORM) return m->cols % 4 == 0;
+    return m->by == MADE_BY_GATED && m->dim <= MADE_HEAD && (m->dim | m->gate_cols | m->at | m->stride) % 2 == 0;
 }
 void launch_norm(launch *l, const norm_args *a, int rows)
 {
     const bool quads = a->cols % 4 == 0;
     void (*kernel)(norm_args) = a->sum.z ? quads ? norm_kernel<true, true> : norm_kernel<false, true>
                                          : quads ? norm_kernel<true, false> : norm_kernel<false, false>;
-    fill_launch(l, kernel, dim3(rows), norm_warps(a->cols) * WARP, 0, *a);
+    const int warps = (a->cols + 4 * WARP - 1) / (4 * WARP), most = NORM_LANES / WARP;
+    fill_launch(l, kernel, dim3(rows), (warps < most ? warps : most) * WARP, 0, *a);
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) map_kernel(map_args a)
@@ -323,7 +318,7 @@ void launch_pad(launch *l, form f, int cols, int rows)
 }
 
 /* ---- GATED: a warp a head with a norm, else a warp for GATED_COLS of its columns; CONV: a block a row ---- */
-enum { GATED_WARPS = 4, GATED_PAIRS = 4, GATED_COLS = 2 * WARP * GATED_PAIRS };
+enum { GATED_WARPS = 4 };
 
 /* EVEN: all pairs of columns are aligned. Loads of a warp's first columns go before the sum. */
 template <bool EVEN> __global__ void __launch_bounds__(GATED_WARPS * WARP) gated_kernel(gated_args a)
@@ -350,18 +345,15 @@ template <bool EVEN> __global__ void __launch_bounds__(GATED_WARPS * WARP) gated
         const int c = first + i * 2 * WARP;
         v[i] = pair(x, c);
         z[i] = a.scalar ? make_float2(one, one) : pair(g, c);
-        sum = __fmaf_rn(v[i].x, v[i].x, sum), sum = __fmaf_rn(v[i].y, v[i].y, sum);
+        sum = square_sum(v[i], sum);
     }
     if (a.w) {
-        for (int c = first + GATED_COLS; c < end; c += 2 * WARP) {
-            const float2 far = pair(x, c);
-            sum = __fmaf_rn(far.x, far.x, sum), sum = __fmaf_rn(far.y, far.y, sum);
-        }
+        for (int c = first + GATED_COLS; c < end; c += 2 * WARP) sum = square_sum(pair(x, c), sum);
         scale = 1.0f / sqrtf(warp_sum(sum) / dim + a.eps);
     }
     auto put = [&](int c, float2 from, float2 by, float2 gate) {
         auto gated = [&](float value, float weight, float at) {
-            return (a.w ? value * scale * weight : value) * ((a.silu ? at : 1.0f) / (1.0f + expf(-at)));
+            return (a.w ? value * scale * weight : value) * gate_of(at, a.silu);
         };
         float2 y = make_float2(gated(from.x, by.x, gate.x), gated(from.y, by.y, gate.y));
         const int k = head * dim + c;

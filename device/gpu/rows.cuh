@@ -71,12 +71,6 @@ __device__ inline uint8_t *form_at(const form &f, int n, int k)
 {
     return f.at + panel_at(n, k, f.rows);
 }
-/* Columns k and k + 1 (k even), at the byte of column k. */
-__device__ inline void put_pair_at(uint8_t *at, float v0, float v1)
-{
-    ((__half *)at)[0] = clamped_half(v0);
-    ((__half *)at)[2] = clamped_half(v1);
-}
 __device__ inline void form_put2(const form &f, int n, int k, float v0, float v1)
 {
     put_pair_at(form_at(f, n, k), v0 * f.scale, v1 * f.scale);
@@ -85,9 +79,7 @@ __device__ inline void form_put2(const form &f, int n, int k, float v0, float v1
 /* Columns k .. k + 3 (k a multiple of four). */
 __device__ inline void form_put4(const form &f, int n, int k, float4 v)
 {
-    uint8_t *at = form_at(f, n, k);
-    put_pair_at(at, v.x * f.scale, v.y * f.scale);
-    put_pair_at(at + 8, v.z * f.scale, v.w * f.scale);
+    put_quad_at(form_at(f, n, k), make_float4(v.x * f.scale, v.y * f.scale, v.z * f.scale, v.w * f.scale));
 }
 /* One of the two parts, keys or values, of a head: where it begins in a page, its format. */
 struct kv_part {
@@ -103,12 +95,6 @@ __device__ inline kv_part part_of(const kv_place &kv, int head, bool values)
     p.row_bytes = values ? kv.v_row : kv.k_row;
     p.scales = values ? kv.v_scales : kv.k_scales;
     return p;
-}
-
-/* a / b for 0 <= a < 2^21 and b > 0: the half keeps the quotient off whole numbers by more than its error. */
-__device__ inline int quotient(int a, int b)
-{
-    return (int)__fdividef((float)a + 0.5f, (float)b);
 }
 
 /* The larger of columns, ties: the lower one. */
