@@ -78,8 +78,8 @@ static luce_status open_bench(struct bench *b, luce_error *err)
     struct device_params dp = { .n_threads = (int)o->threads };
     int depth = most_of(&o->depth), prompt = most_of(&o->prompt_tokens), longest = depth + 2 * PAGE;
     if (bench_selected(o, "prefill") && prompt > longest) longest = prompt;
-    struct load_params p = { .context = o->context ? (int)o->context : longest, .chunk = (int)o->chunk,
-                             .progress = on_progress, .cancelled = interrupted };
+    struct load_params p = { .record.ahead = true, .context = o->context ? (int)o->context : longest,
+                             .chunk = (int)o->chunk, .progress = on_progress, .cancelled = interrupted };
     if (bench_selected(o, "batch")) {
         p.n_slots = STEP_SEQS;
         p.total_positions = (int64_t)STEP_SEQS * (depth + 2 * PAGE);

@@ -26,6 +26,8 @@ struct probe_env {
     int n_seqs;
     int32_t *tokens;
     int n, depth;                   /* rows, all sequences together; positions before them */
+    bool under_way;                 /* decode: the next step was queued behind the last one, */
+    double done;                    /* which was done at that time */
     double bytes;                   /* of the last repetition, */
     int steps;                      /* in so many steps */
     double ops[RATES];
@@ -95,14 +97,42 @@ static luce_status sample_step(struct probe_env *e, double *seconds, luce_error 
     return st;
 }
 
-/* One row of each sequence, accepted. */
+/* Queues one row of each sequence, accepted; follows: of the other side's step. */
+static luce_status queue_decode(struct probe_env *e, bool follows, luce_error *err)
+{
+    struct runner *r = e->b->runner;
+    luce_status st = LUCE_OK;
+    runner_begin(r, STEP_NARROW);
+    for (int i = 0; i < e->n_seqs && !st; i++) {
+        if (seq_length(e->seq[i]) >= e->depth + PAGE) seq_truncate(e->seq[i], e->depth);
+        st = runner_add(r, e->seq[i], e->tokens + i, NULL, 1, WANT_ALL, NULL, err);
+        if (!st && follows) runner_follow(r, i);
+    }
+    if (!st) st = runner_queue(r, err);
+    for (int i = 0; i < e->n_seqs && !st; i++) seq_accept(e->seq[i], NULL, 1);
+    return st;
+}
+
+/* One row of each sequence; where the device takes it, the next step is queued first, as the engine does it. */
 static luce_status sample_decode(struct probe_env *e, double *seconds, luce_error *err)
 {
-    luce_status st = sample_step(e, seconds, err);
-    for (int i = 0; i < e->n_seqs && !st; i++) {
-        seq_accept(e->seq[i], NULL, 1);
-        if (seq_length(e->seq[i]) >= e->depth + PAGE) seq_truncate(e->seq[i], e->depth);
+    struct runner *r = e->b->runner;
+    double start = e->under_way ? e->done : clock_seconds();
+    luce_status st = e->under_way ? LUCE_OK : queue_decode(e, false, err);
+    int side = runner_side(r);
+    e->under_way = !st && runner_goes_on(r);
+    if (e->under_way) {
+        runner_turn(r, !side);
+        st = queue_decode(e, true, err);
+        runner_turn(r, side);
     }
+    int32_t token;
+    for (int i = 0; i < e->n && !st; i++) st = runner_choice(r, i, &token, err);
+    e->done = clock_seconds();
+    *seconds = e->done - start;
+    no_work(e);
+    if (!st) add_work(e);
+    if (e->under_way) runner_turn(r, !side);
     return st;
 }
 
@@ -146,6 +176,7 @@ static luce_status sample_round(struct probe_env *e, sample_fn fn, double step_b
     struct device *d = b->device;
     struct device_limits l = { .block = (uint64_t)step_bytes }, *best = &b->limits;
     luce_status st = d->fns->measure(d, &l, err);
+    e->under_way = false;
     if (!st && s->last < round_seconds) st = fn(e, &s->last, err);
     double joules = d->fns->joules(d), sum = 0, limit = 0;
     int n = 0;

@@ -108,9 +108,10 @@ struct device_fns {
     /* Memory of the device for rows that outlive a step, zeros at first. Owned by the caller; NULL is fine for drop. */
     luce_status (*hold)(struct device *d, void **out, uint64_t bytes, luce_error *err);
     void (*drop)(struct device *d, void *held);
-    /* Rows of kept values of the last run, which it waits for, once at most (never for held ones), and rows of an input
-     * before the next one: from host memory, or from held memory, which nobody waits for. write also takes other kept
-     * values: tests poison an output before it is computed. */
+    /* Rows of kept values of the program's last run, which it waits for, once at most (never for held ones); of a run
+     * that others are queued behind, what SAMPLE and ACCEPT give alone, and it does not wait for those. And rows of an
+     * input before the next one: from host memory, or from held memory, which nobody waits for. write also takes other
+     * kept values: tests poison an output before it is computed. */
     luce_status (*read)(struct device *d, struct program *p, const struct rows_read *rows, int n, luce_error *err);
     luce_status (*write)(struct device *d, struct program *p, struct val v, int first_row, int n_rows,
                          const void *host, luce_error *err);
@@ -131,7 +132,7 @@ struct device {
      * a prompt may be cut anywhere. */
     bool equal_bits;
     /* Steps run later than they are queued, and those behind may depend on what one keeps (step_seq.after,
-     * rows_read.kept). */
+     * step_seq.follows, rows_read.kept). */
     bool ahead;
     int  max_wide_rows;         /* most rows of a wide step that pays */
     const char *takes;          /* limits of its kernels, for messages; NULL: none */

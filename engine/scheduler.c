@@ -2,11 +2,11 @@
 #include "engine/scheduler.h"
 
 #include <limits.h>
-#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/take.h"
 
 #define KEPT_SPEED 0.54               /* of running texts beside prompts: half, and what the measure of it errs by */
 #define PAUSE_SECONDS 0.25            /* the longest that running texts should wait for a chunk of a prompt */
@@ -64,6 +64,8 @@ static void leave(struct scheduler *s, struct request *r)
     luce_error err = { 0 };
     luce_status st = r->status;
     if (!st) st = runner_settle(s->runner, r->seq, &err);
+    for (int i = 0; i < s->ahead.n; i++)
+        if (s->ahead.request[i] == r) s->ahead.request[i] = NULL;
     if (st == LUCE_E_NUMERIC || st == LUCE_E_DEVICE) seq_discard(r->seq);
     else seq_turn(r->seq);
 }
@@ -122,14 +124,6 @@ static enum step_class choose_class(struct scheduler *s)
     s->debt = 0;
     return waits[STEP_WIDE] ? STEP_WIDE : STEP_NARROW;
 }
-
-struct packed {                     /* who has rows in the step */
-    struct request *request[STEP_SEQS];
-    int at[STEP_SEQS], rows[STEP_SEQS];     /* positions before them; how many */
-    int out[STEP_SEQS];                     /* its first wanted row, -1 for none */
-    struct draft *draft[STEP_SEQS];         /* NULL: the rows are a chain of known tokens */
-    int n;
-};
 
 /* Adds rows of r as far as there is room. Running texts come whole; a prompt may give fewer. */
 static luce_status pack(struct scheduler *s, struct packed *p, struct request *r, enum step_class class,
@@ -304,100 +298,6 @@ static void make_room(struct scheduler *s, const struct starved *starved)
     youngest->waits_until = s->n_left + 1;
 }
 
-/* Whether the token that the device chooses is the one that comes next, whatever it is. */
-static bool device_chooses(const struct scheduler *s, const struct request *r)
-{
-    return request_given(r) < 0 && request_is_plain(r) && !r->asked->logprobs && !s->hook;
-}
-
-/* Chooses the next token of r by wanted row `out`, and lets r have it. */
-static luce_status choose_token(struct scheduler *s, struct request *r, int out, luce_error *err)
-{
-    int32_t given = request_given(r);
-    luce_token t = { .id = given };
-    int32_t top[MOST_TOP_LOGPROBS];
-    float logprob[MOST_TOP_LOGPROBS];
-    luce_status st;
-    if (device_chooses(s, r) && (st = runner_choice(s->runner, out, &t.id, err))) return st;
-    if (t.id < 0 || r->asked->logprobs) {
-        int vocab = runner_model(s->runner)->c.vocab;
-        if ((st = runner_logits(s->runner, out, s->logits, err))) return st;
-        if (s->hook) s->hook->logits(s->hook->context, r, s->logits);
-        if (r->asked->logprobs) memcpy(s->raw, s->logits, (size_t)vocab * sizeof *s->raw);
-        if (given < 0 && (st = sampler_choose(s->sampler, &r->sampling, s->logits, r->ids, r->n_ids, r->n_ids, &t.id,
-                                              err)))
-            return st;
-        if (r->asked->logprobs) {
-            t.n_top = r->asked->top_logprobs;
-            t.top_id = top;
-            t.top_logprob = logprob;
-            sampler_logprobs(s->raw, vocab, t.id, &t.logprob, t.n_top, top, logprob);
-        }
-    }
-    request_take(r, &t);
-    return LUCE_OK;
-}
-
-/* Adds the hidden states of wanted rows out to out + n - 1. */
-static luce_status pool_rows(struct scheduler *s, struct request *r, int out, int n, luce_error *err)
-{
-    int embd = runner_model(s->runner)->c.embd;
-    if (!r->pooled) r->pooled = mem_array((size_t)embd, sizeof *r->pooled);
-    if (!r->pooled) return fail(err, LUCE_E_NOMEM, "out of memory for an embedding of %d numbers", embd);
-    for (int i = 0; i < n; i++) {
-        luce_status st = runner_read(s->runner, runner_record(s->runner)->hidden, out + i, 1, s->raw, err);
-        if (st) return st;
-        for (int c = 0; c < embd; c++) r->pooled[c] += (double)s->raw[c];
-    }
-    return LUCE_OK;
-}
-
-/* The direction of what was pooled. */
-static luce_status write_embedding(struct scheduler *s, struct request *r, luce_error *err)
-{
-    int embd = runner_model(s->runner)->c.embd;
-    double squares = 0;
-    for (int c = 0; c < embd; c++) squares += r->pooled[c] * r->pooled[c];
-    if (!isfinite(squares))
-        return fail(err, LUCE_E_NUMERIC, "a hidden state that is not finite: the model's weights or this device's "
-                    "kernels are at fault; 'luce inspect --check' reads the weights");
-    double scale = squares > 0 ? 1 / sqrt(squares) : 0;
-    for (int c = 0; c < embd; c++) r->asked->embedding[c] = (float)(r->pooled[c] * scale);
-    return LUCE_OK;
-}
-
-/* Tells the prompt's tokens that follow those of wanted rows out to out + n - 1, the first at position `at`. */
-static luce_status tell_prompt(struct scheduler *s, struct request *r, int out, int at, int n, luce_error *err)
-{
-    int vocab = runner_model(s->runner)->c.vocab;
-    int32_t top[MOST_TOP_LOGPROBS];
-    float logprob[MOST_TOP_LOGPROBS];
-    for (int i = 0; i < n && at + i + 1 < r->n_ids; i++) {
-        luce_token t = { .id = r->ids[at + i + 1], .n_top = r->asked->top_logprobs, .top_id = top,
-                         .top_logprob = logprob };
-        luce_status st = runner_logits(s->runner, out + i, s->raw, err);
-        if (st) return st;
-        sampler_logprobs(s->raw, vocab, t.id, &t.logprob, t.n_top, top, logprob);
-        r->asked->on_prompt(r->asked->user, &t);
-    }
-    return LUCE_OK;
-}
-
-/* What comes of n rows of a text whose first wanted row is `out`: of a prompt perhaps more than a token. */
-static luce_status take_rows(struct scheduler *s, struct request *r, int out, int at, int n, luce_error *err)
-{
-    luce_status st = LUCE_OK;
-    int wanted = request_wants_all(r) ? n : 1;
-    if (r->state == REQUEST_PROMPT && r->asked->embedding) st = pool_rows(s, r, out, wanted, err);
-    if (!st && r->state == REQUEST_PROMPT && r->asked->on_prompt) st = tell_prompt(s, r, out, at, n, err);
-    if (st || at + n < r->n_ids) return st;
-    if (!r->asked->prompt_only) return choose_token(s, r, out + wanted - 1, err);
-    if (r->asked->embedding) st = write_embedding(s, r, err);
-    r->first = r->last = clock_seconds();
-    if (!st) request_finish(r, LUCE_FINISH_LENGTH);
-    return st;
-}
-
 struct walk {                       /* a tree and the text that it is checked against */
     struct scheduler *scheduler;
     struct request *request;
@@ -490,7 +390,7 @@ static luce_status foresee(struct scheduler *s, const struct packed *p, luce_err
 static void fail_all(struct scheduler *s, luce_status st, const luce_error *err)
 {
     for (int i = 0; i < s->n_active; i++) request_fail(s->active[i], st, err);
-    s->n_active = 0;
+    s->n_active = s->ahead.n = 0;
 }
 
 /* Lets the device choose as each text wants it. */
@@ -504,6 +404,123 @@ static void say_draws(struct scheduler *s, const struct packed *p)
     }
 }
 
+/* Fills the next step and queues it, *start: when. Rows that are no guesses are accepted at once. */
+static luce_status queue_step(struct scheduler *s, struct packed *p, enum step_class *class, double *start,
+                              luce_error *err)
+{
+    runner_turn(s->runner, 0);
+    scheduler_share(s);
+    *class = choose_class(s);
+    runner_begin(s->runner, *class);
+    struct starved starved = { 0 };
+    fill(s, p, *class, &starved);
+    if (p->n == 0 && starved.request) {         /* those of the other class may have what they need */
+        *class = *class == STEP_WIDE ? STEP_NARROW : STEP_WIDE;
+        runner_begin(s->runner, *class);
+        fill(s, p, *class, &starved);
+        if (p->n == 0) make_room(s, &starved);
+    }
+    *start = s->clock();
+    if (s->hook) s->hook->step(s->hook->context, *class, runner_step(s->runner)->head.n_rows);
+    say_draws(s, p);
+    luce_status st = p->n ? runner_queue(s->runner, err) : LUCE_OK;
+    for (int i = 0; i < p->n && !st && *class == STEP_NARROW; i++)
+        if (!p->draft[i]) seq_accept(p->request[i]->seq, NULL, p->rows[i]);
+    return st;
+}
+
+/* ---- plain steps that are queued behind each other -------------------------------------------------------- */
+/* Whether all there is to do after this step follows from the tokens that the device chooses in it. */
+static bool can_go_on(const struct scheduler *s, const struct packed *p)
+{
+    int n = 0;
+    if (s->speculator || !runner_goes_on(s->runner)) return false;
+    for (int i = 0; i < p->n; i++) {
+        const struct request *r = p->request[i];
+        if (!r) continue;
+        if (r->state != REQUEST_DECODE || !device_chooses(s, r)) return false;
+        n++;
+    }
+    return n > 0 && n == s->n_active;
+}
+
+/* Queues a row more of each text behind its row in this step, which the host has not seen the token of. A text that
+ * ends with that token leaves, and its row with it: nothing of it was accepted. */
+static luce_status go_on(struct scheduler *s, const struct packed *p, luce_error *err)
+{
+    struct packed *next = &s->ahead;
+    luce_status st = LUCE_OK;
+    int side = runner_side(s->runner);
+    if (!can_go_on(s, p)) return LUCE_OK;
+    runner_turn(s->runner, !side);
+    runner_begin(s->runner, STEP_NARROW);
+    for (int i = 0; i < p->n && !st; i++) {
+        struct request *r = p->request[i];
+        if (!r || r->n_ids + 1 == r->most_ids) continue;
+        next->request[next->n] = r;
+        next->at[next->n] = seq_length(r->seq);
+        next->rows[next->n] = 1;
+        st = runner_add(s->runner, r->seq, &r->ids[r->n_ids - 1], NULL, 1, WANT_ALL, &next->out[next->n], err);
+        if (st) break;
+        runner_follow(s->runner, i);
+        next->n++;
+    }
+    if (!st) say_draws(s, next);
+    if (!st && next->n) st = runner_queue(s->runner, err);
+    if (st) next->n = 0;
+    runner_turn(s->runner, side);
+    return st == LUCE_E_DEVMEM ? LUCE_OK : st;          /* when this step is done there may be room */
+}
+
+/* Takes up what was queued behind the last step, now that its tokens are known; false: nothing that anybody wants. */
+static bool take_up(struct scheduler *s, struct packed *p)
+{
+    bool wanted = false;
+    for (int i = 0; i < s->ahead.n; i++) wanted |= s->ahead.request[i] != NULL;
+    if (wanted) *p = s->ahead;
+    s->ahead.n = 0;
+    if (!wanted) return false;
+    runner_turn(s->runner, !runner_side(s->runner));
+    for (int i = 0; i < p->n; i++) {
+        struct request *r = p->request[i];
+        if (!r) continue;
+        runner_known(s->runner, i, r->ids[r->n_ids - 1]);
+        seq_accept(r->seq, NULL, 1);
+    }
+    return true;
+}
+
+/* Until the step is done: it alone, when there is one behind it. */
+static luce_status wait_step(struct scheduler *s, luce_error *err)
+{
+    int32_t token;
+    if (s->ahead.n == 0) return runner_wait(s->runner, err);
+    return runner_read(s->runner, runner_record(s->runner)->choice, 0, 1, &token, err);
+}
+
+/* Hands out what came of the step; true if all of it were trees. */
+static bool take_step(struct scheduler *s, struct packed *p, double took)
+{
+    bool all_trees = true;
+    for (int i = 0; i < p->n; i++) {
+        struct request *r = p->request[i];
+        if (!r) continue;
+        all_trees = all_trees && p->draft[i];
+        if (p->draft[i]) {
+            struct accepted a;
+            accept_tree(s, r, p->draft[i], p->out[i], took, &a);
+            show_features(s, p, i, &a);
+            continue;
+        }
+        show_features(s, p, i, NULL);
+        if (p->out[i] < 0) continue;
+        luce_error err = { 0 };
+        luce_status st = take_rows(s, r, p->out[i], p->at[i], p->rows[i], &err);
+        if (st) request_fail(r, st, &err);
+    }
+    return all_trees;
+}
+
 luce_status scheduler_step(struct scheduler *s, luce_error *err)
 {
     for (int i = 0; i < s->n_active; i++)
@@ -511,26 +528,16 @@ luce_status scheduler_step(struct scheduler *s, luce_error *err)
     remove_done(s);
     if (s->n_active == 0) return LUCE_OK;
     struct packed p = { .n = 0, .draft = { NULL } };
-    scheduler_share(s);
-    enum step_class class = choose_class(s);
-    runner_begin(s->runner, class);
-    struct starved starved = { 0 };
-    fill(s, &p, class, &starved);
-    if (p.n == 0 && starved.request) {          /* those of the other class may have what they need */
-        class = class == STEP_WIDE ? STEP_NARROW : STEP_WIDE;
-        runner_begin(s->runner, class);
-        fill(s, &p, class, &starved);
-        if (p.n == 0) make_room(s, &starved);
-    }
-    s->wide_last = class == STEP_WIDE;
     luce_error local = { 0 };
-    double start = s->clock();
-    if (s->hook) s->hook->step(s->hook->context, class, runner_step(s->runner)->head.n_rows);
-    say_draws(s, &p);
-    luce_status st = p.n ? runner_queue(s->runner, &local) : LUCE_OK;
+    enum step_class class = STEP_NARROW;
+    double start = s->waited;
+    luce_status st = take_up(s, &p) ? LUCE_OK : queue_step(s, &p, &class, &start, &local);
+    s->wide_last = class == STEP_WIDE;
     if (!st) st = foresee(s, &p, &local);
-    if (!st) st = runner_wait(s->runner, &local);
+    if (!st) st = go_on(s, &p, &local);
+    if (!st) st = wait_step(s, &local);
     double took = s->clock() - start;
+    s->waited = start + took;
     double guesses = speculator_part(s->speculator, runner_step(s->runner)->head.n_rows, took);
     took -= guesses;
     if (p.n) note_time(s, class, took);
@@ -539,23 +546,7 @@ luce_status scheduler_step(struct scheduler *s, luce_error *err)
         fail_all(s, st, &local);
         return fail(err, st, "%s", local.text);
     }
-    bool all_trees = true;
-    for (int i = 0; i < p.n; i++) {
-        struct request *r = p.request[i];
-        all_trees = all_trees && p.draft[i];
-        if (p.draft[i]) {
-            struct accepted a;
-            accept_tree(s, r, p.draft[i], p.out[i], took, &a);
-            show_features(s, &p, i, &a);
-            continue;
-        }
-        if (class == STEP_NARROW) seq_accept(r->seq, NULL, p.rows[i]);
-        show_features(s, &p, i, NULL);
-        if (p.out[i] < 0) continue;
-        local = (luce_error){ 0 };
-        st = take_rows(s, r, p.out[i], p.at[i], p.rows[i], &local);
-        if (st) request_fail(r, st, &local);
-    }
+    bool all_trees = take_step(s, &p, took);
     if (s->speculator && p.n && all_trees)
         speculator_time(s->speculator, runner_step(s->runner)->head.n_rows, s->clock() - start - guesses);
     remove_done(s);

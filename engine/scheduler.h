@@ -1,7 +1,8 @@
 /* engine/scheduler.h - puts the rows of the active requests into steps, and hands out the tokens that
  * come of them. One step at a time: prompts in chunks, running texts together. While both wait, running texts
  * keep half of their speed, and a chunk is shared by the oldest prompt and those that are done soonest. Where the
- * cache has no room, requests wait; where they block each other, the youngest begins again later.
+ * cache has no room, requests wait; where they block each other, the youngest begins again later. Where the device
+ * takes it, the next step of running texts is queued before the present one is waited for.
  * Threads: one owner, the one of the runner. */
 #ifndef LUCE_ENGINE_SCHEDULER_H
 #define LUCE_ENGINE_SCHEDULER_H
@@ -19,6 +20,14 @@ struct step_hook {
     bool (*logits)(void *context, const struct request *r, float *logits);
 };
 
+struct packed {                     /* who has rows in a step */
+    struct request *request[STEP_SEQS];     /* NULL: it has left */
+    int at[STEP_SEQS], rows[STEP_SEQS];     /* positions before them; how many */
+    int out[STEP_SEQS];                     /* its first wanted row, -1 for none */
+    struct draft *draft[STEP_SEQS];         /* NULL: the rows are a chain of known tokens */
+    int n;
+};
+
 struct scheduler {
     struct runner  *runner;
     const struct step_hook *hook;   /* NULL: none */
@@ -27,6 +36,8 @@ struct scheduler {
     struct request *active[STEP_SEQS];      /* borrowed; oldest first */
     int             n_active;
     bool            wide_last;      /* class of the step before */
+    struct packed   ahead;          /* the step that was queued behind that one; n 0: none was */
+    double          waited;         /* clock seconds when that one was done */
     struct speculator *speculator;  /* borrowed; NULL: nothing is guessed */
     struct draft   *draft;          /* [STEP_SEQS] by slot; NULL without a speculator */
     double          debt;           /* seconds that running texts are behind the speed that they keep */

@@ -8,7 +8,7 @@ enum { N_NARROW = 7, WIDE_BUCKET = N_NARROW, N_BUCKETS };    /* 1, 2, 4, ... 64 
 
 struct bucketed {
     struct plan     plan;
-    struct program *program;    /* NULL until the first step that needs it */
+    struct program *program[2]; /* of each side; NULL until the first step that needs it */
 };
 
 struct runner {
@@ -22,6 +22,9 @@ struct runner {
     struct bucketed bucket[N_BUCKETS];
     struct program *last;       /* whose results are readable */
     struct step   *step;
+    int            side;        /* that these two are of (runner_turn), and what the other side has */
+    struct program *other_last;
+    struct step   *other_step;
     struct step   *edits;       /* a step without rows, for more edits than one step takes */
     struct seq    *seq[STEP_SEQS];      /* of the step, by index */
 };

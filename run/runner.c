@@ -54,8 +54,9 @@ static luce_status open_all(struct runner *r, const struct load_params *p, luce_
 {
     struct model *m = r->model;
     r->step = mem_zero(sizeof *r->step);
+    r->other_step = mem_zero(sizeof *r->other_step);
     r->edits = mem_zero(sizeof *r->edits);
-    if (!r->step || !r->edits) return fail(err, LUCE_E_NOMEM, "out of memory for the step");
+    if (!r->step || !r->other_step || !r->edits) return fail(err, LUCE_E_NOMEM, "out of memory for the step");
     luce_status st = chunk_of(p, &r->chunk, err);
     if (!st) st = runner_plan(m, p, &r->plan, err);
     if (!st) st = model_limit_context(m, r->plan.context, err);     /* may change what is recorded */
@@ -87,7 +88,8 @@ void runner_close(struct runner *r)
 {
     if (!r) return;
     for (int i = 0; i < N_BUCKETS; i++) {
-        if (r->bucket[i].program) r->device->fns->program_close(r->device, r->bucket[i].program);
+        for (int k = 0; k < 2; k++)
+            if (r->bucket[i].program[k]) r->device->fns->program_close(r->device, r->bucket[i].program[k]);
         plan_drop(&r->bucket[i].plan);
     }
     cache_close(r->cache);
@@ -95,6 +97,7 @@ void runner_close(struct runner *r)
     release_weights(r->model, r->device);
     model_close(r->model);
     mem_free(r->edits);
+    mem_free(r->other_step);
     mem_free(r->step);
     mem_free(r);
 }
@@ -145,13 +148,14 @@ static luce_status bucket_for(struct runner *r, enum step_class class, int n, st
     int i = class == STEP_WIDE ? WIDE_BUCKET : 0;
     while (class == STEP_NARROW && 1 << i < n) i++;
     struct bucketed *b = *out = &r->bucket[i];
-    if (b->program) return LUCE_OK;
+    struct program **program = &b->program[r->side];
+    if (*program) return LUCE_OK;
     struct device *d = r->device;
     const struct tape *t = tape_of(r->model, r->tape, class);
     luce_status st = LUCE_OK;
     if (!b->plan.offset) st = plan_make(&b->plan, t, bucket_of(i, r->chunk), err);
     if (st) return st;
-    return d->fns->compile(d, &b->program, t, &b->plan, cache_on_device(r->cache), err);
+    return d->fns->compile(d, program, t, &b->plan, cache_on_device(r->cache), err);
 }
 
 luce_status runner_bucket(struct runner *r, enum step_class class, int n_rows, const struct plan **out,
@@ -231,8 +235,10 @@ static luce_status queue(struct runner *r, bool open, trace_fn fn, void *context
     struct bucketed *b;
     r->last = NULL;
     luce_status st = bucket_for(r, (enum step_class)s->head.wide, step_room(s), &b, err);
-    if (!st) st = run_parts(r, b->program, err);
-    if (!st) st = run_edits(r, b->program, err);
+    if (st) return st;
+    struct program *program = b->program[r->side];
+    st = run_parts(r, program, err);
+    if (!st) st = run_edits(r, program, err);
     if (st) return st;
     for (int i = 0; i < s->head.n_seqs; i++) {
         struct step_seq rows = s->seq[i];
@@ -240,9 +246,10 @@ static luce_status queue(struct runner *r, bool open, trace_fn fn, void *context
         s->seq[i].first_row = rows.first_row;
         s->seq[i].n_rows = rows.n_rows;
         s->seq[i].after = rows.after;
+        s->seq[i].follows = rows.follows;
     }
-    if ((st = r->device->fns->run(r->device, b->program, s, fn, context, err))) return st;
-    r->last = b->program;
+    if ((st = r->device->fns->run(r->device, program, s, fn, context, err))) return st;
+    r->last = program;
     for (int i = 0; i < s->head.n_seqs; i++) {
         seq_emitted(r->seq[i]);
         const struct step_row *rows = &s->row[s->seq[i].first_row];
@@ -284,7 +291,7 @@ luce_status runner_settle(struct runner *r, struct seq *s, luce_error *err)
     if (st || n == 0) return st;
     r->edits->head = (struct step_head){ .n_seqs = 1 };
     seq_emit_part(s, r->edits, 0, n);
-    if ((st = r->device->fns->run(r->device, b->program, r->edits, NULL, NULL, err))) return st;
+    if ((st = r->device->fns->run(r->device, b->program[r->side], r->edits, NULL, NULL, err))) return st;
     seq_emitted_part(s, n);
     return seq_checkpoint(s, err);
 }
@@ -301,6 +308,42 @@ void runner_after(struct runner *r, int seq)
     r->step->head.after = 1;
 }
 
+void runner_turn(struct runner *r, int side)
+{
+    if (side == r->side) return;
+    struct program *last = r->last;
+    struct step *step = r->step;
+    r->last = r->other_last;
+    r->step = r->other_step;
+    r->other_last = last;
+    r->other_step = step;
+    r->side = side;
+}
+
+int runner_side(const struct runner *r)
+{
+    return r->side;
+}
+
+bool runner_goes_on(const struct runner *r)
+{
+    return r->record.kept.id != 0;
+}
+
+void runner_follow(struct runner *r, int seq)
+{
+    assert(r->step->head.n_seqs > 0 && runner_goes_on(r));
+    r->step->seq[r->step->head.n_seqs - 1].follows = 1 + seq;
+    r->step->head.after = 1;
+}
+
+void runner_known(struct runner *r, int seq, int32_t token)
+{
+    struct step_row *row = &r->step->row[r->step->seq[seq].first_row];
+    row->token = token;
+    seq_note(r->seq[seq], row, 1);
+}
+
 void runner_draw(struct runner *r, int out_row, const struct step_draw *draw)
 {
     assert(out_row >= 0 && out_row < r->step->head.n_out);
@@ -311,14 +354,14 @@ luce_status runner_give(struct runner *r, struct val v, int row, int n_rows, con
 {
     struct bucketed *b;
     luce_status st = bucket_for(r, (enum step_class)r->step->head.wide, r->step->head.n_rows, &b, err);
-    return st ? st : r->device->fns->write(r->device, b->program, v, row, n_rows, values, err);
+    return st ? st : r->device->fns->write(r->device, b->program[r->side], v, row, n_rows, values, err);
 }
 
 luce_status runner_give_held(struct runner *r, struct val v, int row, int n_rows, const void *held, luce_error *err)
 {
     struct bucketed *b;
     luce_status st = bucket_for(r, (enum step_class)r->step->head.wide, r->step->head.n_rows, &b, err);
-    return st ? st : r->device->fns->write_held(r->device, b->program, v, row, n_rows, held, err);
+    return st ? st : r->device->fns->write_held(r->device, b->program[r->side], v, row, n_rows, held, err);
 }
 
 luce_status runner_read_all(struct runner *r, const struct rows_read *rows, int n, luce_error *err)

@@ -66,6 +66,18 @@ luce_status runner_add(struct runner *r, struct seq *s, const int32_t *tokens, c
 /* The sequence that was added last stands behind what the device keeps of sequence `seq` of a step of another runner:
  * its rows are further on by as many as that are, and its first token is the one that follows (device.ahead). */
 void runner_after(struct runner *r, int seq);
+/* A runner has two sides, 0 (at first) and 1, each with a step and its results: so a step can be queued behind one
+ * whose choices have not been read. Everything here is about the side that was turned to last. */
+void runner_turn(struct runner *r, int side);
+int runner_side(const struct runner *r);
+/* Whether rows can follow others (record.ahead, on a device that queues steps). */
+bool runner_goes_on(const struct runner *r);
+/* The sequence that was added last, with one row, goes on from the one row of sequence `seq` in the other side's step,
+ * which was accepted when that was queued: its token is what the device chooses there. Of that step only choices can be
+ * read from then on. */
+void runner_follow(struct runner *r, int seq);
+/* The token of that row of the step that was queued last, by sequence; before seq_accept. */
+void runner_known(struct runner *r, int seq, int32_t token);
 /* How the token after wanted row i is drawn; greedily, unless it is said. */
 void runner_draw(struct runner *r, int out_row, const struct step_draw *draw);
 /* Rows of an input of the tape, once all rows of the step are added. */

@@ -29,7 +29,7 @@ enum step_class { STEP_NARROW, STEP_WIDE };
 struct step_head {
     int32_t n_rows, n_out, n_ctx, n_seqs, n_edits;
     int32_t wide;               /* enum step_class */
-    int32_t after;              /* some step_seq.after is set */
+    int32_t after;              /* some step_seq.after or step_seq.follows is set */
     int32_t pad;
 };
 
@@ -43,7 +43,8 @@ struct step_seq {
     int32_t after;              /* 1 + a sequence of the last step that had an ACCEPT: `past` and the places of all
                                    rows move on by as many rows as that kept of it, and the token of the first row is
                                    what was chosen after them; 0: as it is said here (device.ahead) */
-    int32_t pad[2];
+    int32_t follows;            /* the same, but of the token alone: what was kept is known, only not what was chosen */
+    int32_t pad;
     uint8_t commit[NARROW_ROWS]; /* ... in order; row commit[i] goes to position past - n_commit + i */
 };
 

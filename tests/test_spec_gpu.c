@@ -6,10 +6,15 @@
 #include "gpu_rig.h"
 #include "request_rig.h"
 #include "test.h"
+#include "text/vocab_private.h"
+#include "toy_vocab.h"
 
 enum { TEXTS = 3, PROMPT_MOST = 65, TOKENS = 10 };
 
 struct rig {
+    const char *model;              /* NULL: the drafters' target */
+    bool goes_on;                   /* plain steps are queued behind each other */
+    const struct vocab *vocab;      /* NULL: ids only */
     const uint32_t *allowed;        /* tokens that the target may say; NULL: all */
     bool later;                     /* guesses are made when the step before is known, as where devices take no others */
     struct gguf *file;
@@ -23,11 +28,12 @@ static bool rig_open(struct rig *g, const struct speculate_params *p)
 {
     luce_error err = { 0 };
     struct model *m = NULL;
-    *g = (struct rig){ .device = open_gpu(), .allowed = g->allowed, .later = g->later };
+    *g = (struct rig){ .device = open_gpu(), .allowed = g->allowed, .later = g->later, .model = g->model,
+                       .goes_on = g->goes_on, .vocab = g->vocab };
     if (!g->device) return false;
     if (g->later) g->device->ahead = false;
-    struct load_params load = { .device = g->device, .n_slots = TEXTS + 1, .context = 256 };
-    CHECK_OK(gguf_open(&g->file, fixture("dflash/target.gguf"), &err), err);
+    struct load_params load = { .record.ahead = g->goes_on, .device = g->device, .n_slots = TEXTS + 1, .context = 256 };
+    CHECK_OK(gguf_open(&g->file, fixture(g->model ? g->model : "dflash/target.gguf"), &err), err);
     CHECK_OK(model_open(&m, g->file, &err), err);
     if (g->allowed) CHECK_OK(model_allow(m, g->allowed, &err), err);
     if (p) CHECK_OK(speculator_prepare(p, m, NULL, &load.record, &err), err);
@@ -49,7 +55,7 @@ static void rig_close(struct rig *g)
 
 static void begin(struct rig *g, struct request *r, const luce_request *q)
 {
-    struct request_env env = { .vocab_size = VOCAB, .context = 256, .has_drafter = g->speculator,
+    struct request_env env = { .vocab = g->vocab, .vocab_size = VOCAB, .context = 256, .has_drafter = g->speculator,
                                .mask = g->allowed };
     begin_request(&g->scheduler, &env, r, q);
 }
@@ -255,4 +261,127 @@ TEST(gpu_steps_of_texts_with_guesses_wait_once)
         for (int i = 0; i < 2; i++) end_request(&r[i]);
         rig_close(&g);
     }
+}
+
+/* ---- plain steps that are queued behind each other -------------------------------------------------- */
+enum { PLAIN_MOST = 34, PLAIN_RUNS = 2 };
+struct plain_text {
+    int n, left;                    /* ids; tokens until it is cancelled, 0: never */
+    luce_finish finish;
+    int32_t ids[PROMPT_MOST + PLAIN_MOST];
+};
+struct plain_texts {
+    struct plain_text of[PLAIN_RUNS][TEXTS];
+    int steps, queued;              /* that gave tokens alone, and those of them with another one behind them */
+};
+static void count_token(void *user, const luce_token *t)
+{
+    (void)t;
+    struct plain_text *x = user;
+    if (x->left > 1) x->left--;
+}
+static bool has_enough(void *user)
+{
+    return ((struct plain_text *)user)->left == 1;
+}
+
+/* All texts together, the last one later than the others; and again, with what the caches have of them. */
+static void write_plainly(struct rig *g, const luce_request *asked, int n, int cancel_at, struct plain_texts *out)
+{
+    luce_error err = { 0 };
+    *out = (struct plain_texts){ 0 };
+    for (int run = 0; run < PLAIN_RUNS; run++) {
+        luce_request q[TEXTS];
+        struct request r[TEXTS];
+        int begun = 0;
+        for (int step = 0; step == 0 || g->scheduler.n_active; step++) {
+            for (; begun < n && (begun < n - 1 || n == 1 || step == 6); begun++) {
+                struct plain_text *x = &out->of[run][begun];
+                q[begun] = asked[begun];
+                q[begun].user = x;
+                q[begun].on_token = count_token;
+                q[begun].cancelled = has_enough;
+                x->left = begun == 0 && cancel_at ? cancel_at + 1 : 0;
+                begin(g, &r[begun], &q[begun]);
+            }
+            bool decodes = true;
+            for (int i = 0; i < g->scheduler.n_active; i++) decodes &= g->scheduler.active[i]->state == REQUEST_DECODE;
+            uint64_t waits = g->device->n_waits;
+            CHECK_OK(scheduler_step(&g->scheduler, &err), err);
+            if (!decodes || g->scheduler.n_active == 0) continue;
+            if (step > 3) CHECK(g->device->n_waits - waits == 1 + (asked->sampling.presence_penalty != 0), "%d waits", (int)(g->device->n_waits - waits));
+            out->steps++;
+            out->queued += g->scheduler.ahead.n > 0;
+        }
+        for (int i = 0; i < n; i++) {
+            struct plain_text *x = &out->of[run][i];
+            CHECK_OK(r[i].status, r[i].error);
+            x->n = r[i].n_ids;
+            x->finish = r[i].finish;
+            memcpy(x->ids, r[i].ids, (size_t)r[i].n_ids * sizeof *r[i].ids);
+            end_request(&r[i]);
+        }
+    }
+}
+
+static void check_plain(const struct plain_texts *a, const struct plain_texts *b, int n, const char *what)
+{
+    for (int run = 0; run < PLAIN_RUNS; run++)
+        for (int i = 0; i < n; i++) {
+            const struct plain_text *x = &a->of[run][i], *y = &b->of[run][i];
+            CHECK_EQ(x->n, y->n);
+            CHECK_EQ(x->finish, y->finish);
+            CHECK(!memcmp(x->ids, y->ids, (size_t)x->n * sizeof *x->ids), "%s, run %d, text %d: another text", what, run, i);
+        }
+}
+
+/* Greedy and drawn texts, alone and together, that end by their length, an end token, a stop string, or are cancelled,
+ * with another one that begins meanwhile: as where every step waits for the one before; over page boundaries, and with
+ * layers whose state cannot be taken back. */
+TEST(gpu_plain_steps_queued_behind_each_other_give_the_same_texts)
+{
+    static const char *const models[] = { "dflash/target.gguf", "oracle/qwen35.gguf" };
+    static struct plain_texts one, two, ends_one, ends_two;
+    struct toy *toy = toy_new("gpt2", "gpt-2");
+    struct vocab *v;
+    luce_error err = { 0 };
+    CHECK_OK(vocab_open(&v, &toy->source, &err), err);
+    make_prompts();
+    for (size_t m = 0; m < COUNT(models); m++) {
+        struct rig waits = { .model = models[m], .vocab = v }, goes = { .model = models[m], .vocab = v, .goes_on = true };
+        if (!rig_open(&waits, NULL) || !rig_open(&goes, NULL)) SKIP("no GPU");
+        luce_request q[TEXTS];
+        make_requests(q, 0);
+        q[0].max_tokens = PLAIN_MOST;
+        q[1].max_tokens = PLAIN_MOST - 1;
+        q[2].sampling = (luce_sampling){ 0 };
+        for (int n = 1; n <= TEXTS; n += 2) {
+            write_plainly(&waits, q, n, 0, &one);
+            write_plainly(&goes, q, n, 0, &two);
+            check_plain(&one, &two, n, models[m]);
+            CHECK_EQ(one.queued, 0);
+            CHECK(two.queued > two.steps * 8 / 10, "%d of %d steps have one behind them", two.queued, two.steps);
+        }
+        /* The first is cancelled, the second stops at two of its tokens, the third at an end token. */
+        const int32_t *said = one.of[0][1].ids + q[1].n_tokens + 9, end = one.of[0][2].ids[q[2].n_tokens + 5];
+        char stop[3] = { (char)said[0], (char)said[1], 0 };
+        q[1].stop = (const char *const[]){ stop };
+        q[1].n_stop = 1;
+        v->tokens[end].is_end = true;
+        write_plainly(&waits, q, TEXTS, 13, &ends_one);
+        write_plainly(&goes, q, TEXTS, 13, &ends_two);
+        check_plain(&ends_one, &ends_two, TEXTS, "ends");
+        CHECK_EQ(ends_two.of[0][2].finish, LUCE_FINISH_END);
+        v->tokens[end].is_end = false;
+        /* A penalty needs logits: while that text runs nothing is queued behind a step. */
+        q[2].sampling = (luce_sampling){ .presence_penalty = 0.3f };
+        write_plainly(&waits, q + 2, 1, 0, &one);
+        write_plainly(&goes, q + 2, 1, 0, &two);
+        check_plain(&one, &two, 1, "penalty");
+        CHECK_EQ(two.queued, 0);
+        rig_close(&waits);
+        rig_close(&goes);
+    }
+    vocab_close(v);
+    toy_free(toy);
 }

@@ -43,6 +43,7 @@ struct emulated_graph {
 };
 struct emulated_event {
     double seconds;
+    int on_its_way;
 };
 
 emulated_thread *emulated_now;
@@ -701,16 +702,23 @@ emulatedError_t emulatedEventCreateWithFlags(emulatedEvent_t *out, unsigned)
 }
 emulatedError_t emulatedEventRecord(emulatedEvent_t e, emulatedStream_t)
 {
+    e->on_its_way++;
     queued.push_back([e]() {
         struct timespec t;
         clock_gettime(CLOCK_MONOTONIC, &t);
         e->seconds = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+        e->on_its_way--;
     });
     return emulatedSuccess;
 }
-emulatedError_t emulatedEventSynchronize(emulatedEvent_t)
+/* What was queued behind the event goes on waiting. */
+emulatedError_t emulatedEventSynchronize(emulatedEvent_t e)
 {
-    drain();
+    std::vector<std::function<void()>> now;
+    now.swap(queued);
+    size_t n = 0;
+    while (n < now.size() && e->on_its_way) now[n++]();
+    queued.assign(now.begin() + (std::ptrdiff_t)n, now.end());
     return emulatedSuccess;
 }
 emulatedError_t emulatedEventElapsedTime(float *ms, emulatedEvent_t from, emulatedEvent_t to)

@@ -230,6 +230,7 @@ luce_status gpu_compile(struct device *d, struct program **out, const struct tap
     }
     if (!st) st = gpu_check(g, GPU(MallocHost)((void **)&p->step, step_bytes(plan->bucket.rows[DOM_ROWS])),
                             "claiming pinned memory", err);
+    if (!st) st = gpu_check(g, GPU(EventCreateWithFlags)(&p->done, GPU(EventDisableTiming)), "claiming events", err);
     if (!st) st = program_prepare(g, p, err);
     if (!st) st = claim(g, p, err);
     if (st) {
@@ -254,6 +255,7 @@ void gpu_program_close(struct device *d, struct program *p)
     drop_built(&p->far);
     if (p->host) (void)GPU(FreeHost)(p->host);
     if (p->step) (void)GPU(FreeHost)(p->step);
+    if (p->done) (void)GPU(EventDestroy)(p->done);
     mem_free(p->packs);
     mem_free(p->places);
     mem_free(p);
@@ -389,6 +391,15 @@ luce_status gpu_wait(struct device *d, luce_error *err)
     return g->n_done < g->n_queued ? wait(g, "running", err) : LUCE_OK;
 }
 
+/* For the program's last step, not for those that were queued behind it. */
+static luce_status wait_for(struct gpu *g, const struct program *p, luce_error *err)
+{
+    g->base.n_waits++;
+    luce_status st = gpu_check(g, GPU(EventSynchronize)(p->done), "running", err);
+    if (!st) g->n_done = p->queued;
+    return st;
+}
+
 luce_status gpu_run(struct device *d, struct program *p, const struct step *s, trace_fn trace, void *context,
                     luce_error *err)
 {
@@ -396,13 +407,14 @@ luce_status gpu_run(struct device *d, struct program *p, const struct step *s, t
     if (g->lost)
         return fail(err, LUCE_E_DEVICE, GPU_NAME ":%d failed before and cannot be used any more by this process",
                     g->index);
-    luce_status st = p->queued > g->n_done ? gpu_wait(d, err) : LUCE_OK;
+    luce_status st = p->queued > g->n_done ? wait_for(g, p, err) : LUCE_OK;
     if (st) return st;
     put_step(p, s);
     if (trace) return run_traced(g, p, s, trace, context, err);
     st = build(g, p, err);
     gpu_graph_exec graph = is_far(p, s) ? p->far.graph : p->near.graph;
     if (!st) st = gpu_check(g, GPU(GraphLaunch)(graph, g->stream), "running", err);
+    if (!st) st = gpu_check(g, GPU(EventRecord)(p->done, g->stream), "running", err);
     if (!st) p->queued = ++g->n_queued;
     return st;
 }
@@ -478,7 +490,8 @@ luce_status gpu_read(struct device *d, struct program *p, const struct rows_read
         else st = fetch(g, p, r, r->to, r->stride ? r->stride : row, err);
         if (way == STAGED) at += (size_t)r->n_rows * row;
     }
-    if (!st && wanted && (total || p->queued > g->n_done)) st = wait(g, "reading results", err);
+    if (!st && total) st = wait(g, "reading results", err);
+    else if (!st && wanted && p->queued > g->n_done) st = wait_for(g, p, err);
     at = 0;
     for (int i = 0; i < n && !st; i++) {
         size_t row = shape_row_bytes(p->tape->values[rows[i].v.id].shape);

@@ -34,7 +34,8 @@ struct program {
     struct place *places;       /* by value id */
     int32_t *host;              /* pinned; all mirrors */
     struct step *step;          /* pinned; the begin kernel reads it */
-    uint64_t queued;            /* the number of the step that was put there last */
+    uint64_t queued;            /* the number of the step that was put there last, */
+    gpu_event done;             /* and its end */
     struct gpu_pack **packs;    /* [call][PACK_MOST] of products */
     uint64_t scratch_at, panel_at, bytes, parts_bytes;  /* in the block */
     struct built near, far;     /* far: for steps at depth, where attention has a kernel of its own for them */

@@ -66,13 +66,15 @@ __device__ inline void move_on(const begin_args &a, int i)
 {
     step_row &row = a.step->row[i];
     const step_seq &q = a.step->seq[row.seq];
+    const int from = q.after ? q.after : q.follows;
+    if (!from) return;
+    const kept &k = a.kept[from - 1];
+    if (i == q.first_row && k.n) row.token = k.chosen;
     if (!q.after) return;
-    const kept &k = a.kept[q.after - 1];
     row.index += k.n;
     row.see += k.n;
 #pragma unroll
     for (int j = 0; j < 3; j++) row.rope[j] += k.n;
-    if (i == q.first_row && k.n) row.token = k.chosen;
 }
 
 /* What a narrow bucket can hold comes in one go, before it is known how much of it is in use; the rest after
