@@ -255,10 +255,16 @@ INLINE void product(uint32_t format, const struct product *p)
                (size_t)more * LANES * sizeof(float));
 }
 
+/* Codes of 8 bits gain nothing from tiles, those of Q6_K lose: AVX-512 unpacks them in registers. */
+static bool pays(int format, int n_cols)
+{
+    return n_cols >= AMX_LEAST_COLS && (AMX_ALL_FORMATS || (format != Q_Q8_0 && format != Q_Q6_K));
+}
+
 #define PRODUCT(name, format)                                                             \
     void AMX(product_##name)(const struct product *p)                                     \
     {                                                                                     \
-        if (p->n_cols < AMX_LEAST_COLS) product_##name##_avx512(p);                       \
-        else product(format, p);                                                          \
+        if (pays(format, p->n_cols)) product(format, p);                                  \
+        else product_##name##_avx512(p);                                                  \
     }
 INTEGER_FORMATS(PRODUCT)

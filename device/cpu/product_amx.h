@@ -5,14 +5,14 @@
 
 #include "device/cpu/product.h"
 
+/* Below so many columns the products of AVX-512 are faster; at least 16. Tests take tiles wherever they can be taken. */
 #ifdef TILES_EMULATED
 #define AMX(name) name##_emulated
+enum { AMX_LEAST_COLS = 16, AMX_ALL_FORMATS = 1 };
 #else
 #define AMX(name) name##_amx
+enum { AMX_LEAST_COLS = 64, AMX_ALL_FORMATS = 0 };
 #endif
-
-/* Below this many columns the products of AVX-512 are faster; at least 16. */
-enum { AMX_LEAST_COLS = 16 };
 
 /* Around all products of a thread. */
 void AMX(tiles_enter)(void);

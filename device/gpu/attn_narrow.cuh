@@ -7,16 +7,17 @@
 
 enum { QUARTERS = 4, SPLIT_MOST = 2048 };
 
-/* Positions are cut into splits that grow with the position: 16 of 256, 8 of 512, 8 of 1024, then SPLIT_MOST each, so
- * that there is work for all multiprocessors behind a short text, and few parts behind a long one. */
+/* Positions are cut into splits that grow with the position: 256 each, 512 from 4096 on, 1024 from 16384 and SPLIT_MOST
+ * from 65536 on. So all multiprocessors have work behind a short text, the last splits are done in the time that all of
+ * the text takes, and there are few parts behind a long one. */
 __host__ __device__ inline int split_of(int p)
 {
-    return p < 4096 ? p >> 8 : p < 8192 ? 8 + (p >> 9) : p < 16384 ? 16 + (p >> 10) : 24 + (p >> 11);
+    return p < 4096 ? p >> 8 : p < 16384 ? 8 + (p >> 9) : p < 65536 ? 24 + (p >> 10) : 56 + (p >> 11);
 }
 /* Its first position. */
 __host__ __device__ inline int split_begin(int i)
 {
-    return i < 16 ? i << 8 : i < 24 ? (i - 8) << 9 : i < 32 ? (i - 16) << 10 : (i - 24) << 11;
+    return i < 16 ? i << 8 : i < 40 ? (i - 8) << 9 : i < 88 ? (i - 24) << 10 : (i - 56) << 11;
 }
 
 /* The end of a block without work. The first of the grid waits, so that this kernel ends after the one before it; of
