@@ -5,7 +5,7 @@
 
 #include "device/cpu/product.h"
 
-/* Below so many columns the products of AVX-512 are faster; at least 16. Tests take tiles wherever they can be taken. */
+/* Below so many columns AVX-512 is faster; at least 16. Tests take tiles wherever they can be taken. */
 #ifdef TILES_EMULATED
 #define AMX(name) name##_emulated
 enum { AMX_LEAST_COLS = 16, AMX_ALL_FORMATS = 1 };
