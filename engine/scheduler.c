@@ -465,11 +465,12 @@ static luce_status go_on(struct scheduler *s, const struct packed *p, luce_error
         runner_follow(s->runner, i);
         next->n++;
     }
+    const bool full = st == LUCE_E_DEVMEM;              /* when this step is done there may be room */
     if (!st) say_draws(s, next);
     if (!st && next->n) st = runner_queue(s->runner, err);
     if (st) next->n = 0;
     runner_turn(s->runner, side);
-    return st == LUCE_E_DEVMEM ? LUCE_OK : st;          /* when this step is done there may be room */
+    return full ? LUCE_OK : st;
 }
 
 /* Takes up what was queued behind the last step, now that its tokens are known; false: nothing that anybody wants. */

@@ -59,7 +59,7 @@ void scheduler_add(struct scheduler *s, struct request *r, struct seq *seq);
  * returned (LUCE_E_DEVICE, LUCE_E_NOMEM) has ended all of them. */
 luce_status scheduler_step(struct scheduler *s, luce_error *err);
 /* Lets requests that begin claim what the cache has of them, or wait for older ones that read it
- * (request.waits); before each step. */
+ * (request.waits); before each step that is not queued already. */
 void scheduler_share(struct scheduler *s);
 
 #endif

@@ -149,7 +149,8 @@ TEST(gpu_without_memory_fails_the_load_or_the_step_and_goes_on)
 TEST(gpu_with_less_shared_memory_is_as_right)
 {
     static const struct { int shared; const char *op; } runs[] = {
-        { 99 * 1024, "attn" }, { 99 * 1024, "moe_glu" }, { 64 * 1024, "linear" }, { 64 * 1024, "moe_down" },
+        { 99 * 1024, "attn" }, { 99 * 1024, "moe_glu" }, { 64 * 1024, "linear" }, { 64 * 1024, "glu" },
+        { 64 * 1024, "moe_down" },
     };
     for (size_t i = 0; i < COUNT(runs); i++) {
         emulated_card(runs[i].shared);

@@ -15,6 +15,7 @@ struct rig {
     const char *model;              /* NULL: the drafters' target */
     bool goes_on;                   /* plain steps are queued behind each other */
     const struct vocab *vocab;      /* NULL: ids only */
+    luce_prefix_reuse reuse;
     const uint32_t *allowed;        /* tokens that the target may say; NULL: all */
     bool later;                     /* guesses are made when the step before is known, as where devices take no others */
     struct gguf *file;
@@ -29,10 +30,11 @@ static bool rig_open(struct rig *g, const struct speculate_params *p)
     luce_error err = { 0 };
     struct model *m = NULL;
     *g = (struct rig){ .device = open_gpu(), .allowed = g->allowed, .later = g->later, .model = g->model,
-                       .goes_on = g->goes_on, .vocab = g->vocab };
+                       .goes_on = g->goes_on, .vocab = g->vocab, .reuse = g->reuse };
     if (!g->device) return false;
     if (g->later) g->device->ahead = false;
-    struct load_params load = { .record.ahead = g->goes_on, .device = g->device, .n_slots = TEXTS + 1, .context = 256 };
+    struct load_params load = { .record.ahead = g->goes_on, .device = g->device, .n_slots = TEXTS + 1, .context = 256,
+                                .reuse = g->reuse };
     CHECK_OK(gguf_open(&g->file, fixture(g->model ? g->model : "dflash/target.gguf"), &err), err);
     CHECK_OK(model_open(&m, g->file, &err), err);
     if (g->allowed) CHECK_OK(model_allow(m, g->allowed, &err), err);
@@ -294,8 +296,8 @@ static void write_plainly(struct rig *g, const luce_request *asked, int n, int c
         luce_request q[TEXTS];
         struct request r[TEXTS];
         int begun = 0;
-        for (int step = 0; step == 0 || g->scheduler.n_active; step++) {
-            for (; begun < n && (begun < n - 1 || n == 1 || step == 6); begun++) {
+        for (int step = 0; begun < n || g->scheduler.n_active; step++) {
+            for (; begun < n && (begun < n - 1 || n == 1 || step >= 6 || !g->scheduler.n_active); begun++) {
                 struct plain_text *x = &out->of[run][begun];
                 q[begun] = asked[begun];
                 q[begun].user = x;
@@ -309,7 +311,8 @@ static void write_plainly(struct rig *g, const luce_request *asked, int n, int c
             uint64_t waits = g->device->n_waits;
             CHECK_OK(scheduler_step(&g->scheduler, &err), err);
             if (!decodes || g->scheduler.n_active == 0) continue;
-            if (step > 3) CHECK(g->device->n_waits - waits == 1 + (asked->sampling.presence_penalty != 0), "%d waits", (int)(g->device->n_waits - waits));
+            const int more = (int)(g->device->n_waits - waits), due = 1 + (asked->sampling.presence_penalty != 0);
+            if (step > 3) CHECK(more == due, "%d waits", more);
             out->steps++;
             out->queued += g->scheduler.ahead.n > 0;
         }
@@ -348,7 +351,8 @@ TEST(gpu_plain_steps_queued_behind_each_other_give_the_same_texts)
     CHECK_OK(vocab_open(&v, &toy->source, &err), err);
     make_prompts();
     for (size_t m = 0; m < COUNT(models); m++) {
-        struct rig waits = { .model = models[m], .vocab = v }, goes = { .model = models[m], .vocab = v, .goes_on = true };
+        struct rig waits = { .model = models[m], .vocab = v, .reuse = LUCE_REUSE_FAST }, goes = waits;
+        goes.goes_on = true;
         if (!rig_open(&waits, NULL) || !rig_open(&goes, NULL)) SKIP("no GPU");
         luce_request q[TEXTS];
         make_requests(q, 0);
@@ -373,6 +377,14 @@ TEST(gpu_plain_steps_queued_behind_each_other_give_the_same_texts)
         check_plain(&ends_one, &ends_two, TEXTS, "ends");
         CHECK_EQ(ends_two.of[0][2].finish, LUCE_FINISH_END);
         v->tokens[end].is_end = false;
+        /* One that ends a token behind a page is settled while the step of the others is queued. */
+        make_requests(q, 0);
+        q[2].sampling = (luce_sampling){ 0 };
+        for (int i = 0; i < TEXTS; i++)
+            q[i].max_tokens = i == 1 ? 65 - (int)q[1].n_tokens : PLAIN_MOST;
+        write_plainly(&waits, q, TEXTS, 0, &one);
+        write_plainly(&goes, q, TEXTS, 0, &two);
+        check_plain(&one, &two, TEXTS, "settled");
         /* A penalty needs logits: while that text runs nothing is queued behind a step. */
         q[2].sampling = (luce_sampling){ .presence_penalty = 0.3f };
         write_plainly(&waits, q + 2, 1, 0, &one);

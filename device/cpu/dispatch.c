@@ -2,7 +2,6 @@
 #define _DEFAULT_SOURCE
 #include <strings.h>
 #if defined(__x86_64__)
-#include <asm/prctl.h>
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -27,10 +26,10 @@ static const struct kernels *const sets[] = {
 /* AMX with int8: the processor has it, and the system keeps tiles for whoever asks once (for the whole process). */
 static bool amx_here(void)
 {
-    enum { LEAF = 7, TILE_BIT = 1 << 24, INT8_BIT = 1 << 25, TILE_DATA = 18 };
+    enum { LEAF = 7, TILE_BIT = 1 << 24, INT8_BIT = 1 << 25, TILE_DATA = 18, ASK = 0x1023 /* ARCH_REQ_XCOMP_PERM */ };
     unsigned a, b, c, d;
     if (!__get_cpuid_count(LEAF, 0, &a, &b, &c, &d) || !(d & TILE_BIT) || !(d & INT8_BIT)) return false;
-    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
+    return syscall(SYS_arch_prctl, ASK, TILE_DATA) == 0;
 }
 #endif
 

@@ -1,4 +1,5 @@
-/* device/cpu/product_amx.c - strip products of the integer formats with AMX: 16 columns and more.
+/* device/cpu/product_amx.c - strip products of the integer formats with AMX: of 16 columns and more,
+ * taken from AMX_LEAST_COLS on.
  *
  * One TDPBSSD multiplies a group of 32 k of 16 rows by that of 16 columns: codes in the order of the strips are its
  * right operand, activations as they lie its left one, and a row of the sums is a column's 16 lanes. 16 cycles, where

@@ -331,6 +331,7 @@ static void K(delta)(const struct job *j, const struct run *r, int thread)
     pool_share(pieces, thread, r->n_threads, &from, &to);
     for (int64_t i = from; i < to; i++) {
         struct delta_block b = delta_block_of(&d, i);
+        _Static_assert(DELTA_BLOCKS <= 2, "one block, or all");
         if (b.m == DELTA_BLOCKS) delta_run_block(&d, &b, DELTA_BLOCKS);
         else delta_run_block(&d, &b, 1);
     }

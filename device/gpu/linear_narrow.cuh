@@ -492,7 +492,7 @@ __device__ inline void multiply_strips(ARGS a, uint8_t *shared)
         load_panel(u0, 0);
         if (halves == 2 && u0 + panel_units < u1) load_panel(u0 + panel_units, 1);
     }
-    const int rows = *a.n_rows - (SMALL ? (int)blockIdx.y * ROWS : 0);
+    const int rows = SMALL ? min(*a.n_rows - (int)blockIdx.y * ROWS, (int)ROWS) : *a.n_rows;    /* of this pass */
     float acc[2][NT * 4];
     clear<NT>(acc);
 

@@ -102,7 +102,6 @@ __global__ void __launch_bounds__(BEGIN_THREADS) begin_kernel(begin_args a)
     for (int i = threadIdx.x; head.after && i < head.n_rows; i += BEGIN_THREADS) move_on(a, i);
     for (int s = threadIdx.x; head.after && s < head.n_seqs; s += BEGIN_THREADS)
         if (a.step->seq[s].after) a.step->seq[s].past += a.kept[a.step->seq[s].after - 1].n;
-    /* Tags hold 22 bits of it: 0 and the numbers that look like it are left out. */
     for (int s = threadIdx.x; s < head.n_seqs; s += BEGIN_THREADS) {
         const step_seq &q = a.step->seq[s];
         int tree = 0;
@@ -511,7 +510,7 @@ __global__ void __launch_bounds__(WARP) accept_kernel(accept_args a)
     if (first < 0) {
         for (int o = lane; o < a.step->head.n_out; o += WARP)
             if (a.step->row[a.step->out[o].row].seq == s) put_kept(a, o, -1, -1);
-        if (lane == 0) a.kept[s].n = 0;
+        if (lane == 0 && q.n_rows) a.kept[s].n = 0;     /* a step of commits alone tells nothing */
         return;
     }
     const guessed low = guessed_at(a, q, first, lane), high = guessed_at(a, q, first, lane + WARP);
