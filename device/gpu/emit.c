@@ -596,6 +596,7 @@ luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err)
             const struct gpu_pack *w = p->packs[i * PACK_MOST + j];
             if (!w) continue;
             struct product x = { .format = w->format, .n_cols = w->n_cols, .n_rows_w = w->n_rows,
+                                 .epilogue = c->op == OP_GLU ? PRODUCT_SILU : PRODUCT_STORE,    /* pairs of strips */
                                  .x = program_form(p, c->in[0]) };
             if (x.x.rows <= NARROW_ROWS) most(&p->parts_bytes, product_parts(&x, g->n_units));
             else most(&panel, wide_panel_bytes(&x));
