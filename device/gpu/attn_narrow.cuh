@@ -67,11 +67,6 @@ template <int ROWS> __device__ inline int count_items(const attn_args &a, const 
                             (s1 - common) * q.n_rows * ((group + ROWS - 1) / ROWS));
 }
 
-/* The block's item in a turn: there and back over the blocks, since items come in the order of their size. */
-__device__ inline int item_of(int turn)
-{
-    return turn * gridDim.x + (turn & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-}
 /* Item i, of the long splits at the end of the common ones first. before: items before sequence s. */
 template <int ROWS>
 __device__ inline item find_item(const attn_args &a, const step *s, const int *before, int i, int group)

@@ -61,11 +61,6 @@ __device__ inline wide_item find_wide(const attn_args &a, const step *s, const i
     it.t0 = high < 0 ? 0 : low, it.t1 = high + 1;
     return it;
 }
-/* The item of a block's turn: back and forth over the blocks, so that long and short ones add up alike. */
-__device__ inline int item_of_turn(int turn)
-{
-    return turn * gridDim.x + (turn & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-}
 
 /* The feeder's thread starts its copies of a page's keys or values (rows of them exist). */
 template <int DP>
@@ -237,7 +232,7 @@ __device__ inline void feed(const attn_args &a, const step *s, const int *before
         shared_fence();
         bar_arrive(r.full(tile % 2, tile / 2));
     };
-    for (int turn = 0, i; (i = item_of_turn(turn)) < n_items; turn++) {
+    for (int turn = 0, i; (i = item_of(turn)) < n_items; turn++) {
         const wide_item it = find_wide(a, s, before, i, group, threadIdx.x % WARP);
         const step_seq &q = s->seq[it.seq];
         const kv_place &kv = a.kv;
@@ -280,7 +275,7 @@ __device__ inline void attend(const attn_args &a, const step *s, const int *befo
     auto give_back = [&](int x, int page) {
         if (first_thread) bar_arrive(r.empty(x, page));
     };
-    for (int turn = 0, i; (i = item_of_turn(turn)) < n_items; turn++) {
+    for (int turn = 0, i; (i = item_of(turn)) < n_items; turn++) {
         const wide_item it = find_wide(a, s, before, i, group, lane);
         const int base = mine * GROUP_ROWS + warp * 16;
         group_sync(1 + mine, GROUP);            /* products with the queries before are done */

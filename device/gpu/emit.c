@@ -153,10 +153,8 @@ static void product(struct emitter *e, const struct gpu_pack *w, struct product 
     p->panel = e->p->block->at + e->p->panel_at;
     struct launch *l = push(e, 2);
     if (!l) return;
-    int n = 1;
-    if (wide) n = launch_wide_product(l, p, e->g->n_units);
-    else launch_product(l, p, e->g->n_units);
-    done(e, n);
+    if (!wide) launch_product(l, p, e->g->n_units);
+    done(e, wide ? launch_wide_product(l, p, e->g->n_units) : 1);
 }
 
 static void emit_linear(struct emitter *e)
@@ -370,9 +368,9 @@ static void emit_attn(struct emitter *e)
     const struct attn_attr *a = e->c->attr;
     struct val y = e->c->out[0];
     struct attn_args x = { .q = value_at(e, e->c->in[0]), .y = output_at(e, y), .form = output_form(e),
-                          .step = e->g->step,
-                           .tree = e->g->tree, .kv = gpu_kv_place(e->p->cache, e->c->layer), .heads = a->heads,
-                           .block = a->block, .window = a->window, .scale = a->scale, .softcap = a->softcap };
+                           .step = e->g->step, .tree = e->g->tree, .heads = a->heads,
+                           .kv = gpu_kv_place(e->p->cache, e->c->layer), .block = a->block,
+                           .window = a->window, .scale = a->scale, .softcap = a->softcap };
     bool wide = program_wide(e->p, DOM_ROWS);
     x.max_splits = most_splits(e->p, e->c->layer);
     uint64_t all = attn_scratch(bucket_rows(e, y), a->heads, a->head_dim, x.max_splits);
@@ -561,37 +559,31 @@ static void most(uint64_t *a, uint64_t b)
 
 luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err)
 {
+    const int step_rows = p->plan->bucket.rows[DOM_ROWS];
     uint64_t scratch = 0, panel = 0;
     luce_status st = LUCE_OK;
     for (int i = 0; i < p->tape->n_calls && !st; i++) {
         const struct call *c = &p->tape->calls[i];
+        const int rows = p->plan->bucket.rows[c->shape[0].rows], cols = p->tape->values[c->in[0].id].shape.cols;
         for (int j = 0; j < c->n_w; j++)
             if (c->w[j] && !c->w[j]->dev) return fail(err, LUCE_E_ARG, "%s is not on the device", c->w[j]->name);
         if (c->op == OP_ATTN && !program_wide(p, DOM_ROWS)) {
             const struct attn_attr *a = c->attr;
-            most(&scratch, 4 * attn_scratch(p->plan->bucket.rows[DOM_ROWS], a->heads, a->head_dim,
-                                            most_splits(p, c->layer)));
-            if (may_be_far(p, c)) {
-                if (a->heads / a->kv_heads > p->far_group) p->far_group = a->heads / a->kv_heads;
-            }
+            most(&scratch, 4 * attn_scratch(step_rows, a->heads, a->head_dim, most_splits(p, c->layer)));
+            if (may_be_far(p, c) && a->heads / a->kv_heads > p->far_group) p->far_group = a->heads / a->kv_heads;
         }
         if (c->op == OP_DELTA && program_wide(p, DOM_ROWS)) {
             const struct delta_args a = delta_of(p, c);
-            most(&scratch, delta_wide_scratch(&a, p->plan->bucket.rows[DOM_ROWS], bucket_seqs(p)));
+            most(&scratch, delta_wide_scratch(&a, step_rows, bucket_seqs(p)));
         }
         if (c->op == OP_MOE_DOWN)
-            most(&scratch, sizeof(float) * (uint64_t)p->plan->bucket.rows[c->shape[0].rows] *
-                               (uint64_t)((const struct moe_attr *)c->attr)->used * (uint64_t)c->shape[0].cols);
-        if (c->op == OP_ARGMAX)
-            most(&scratch, argmax_scratch(p->plan->bucket.rows[c->shape[0].rows],
-                                          p->tape->values[c->in[0].id].shape.cols));
-        if (c->op == OP_LIKELY)
-            most(&scratch, likely_scratch(p->plan->bucket.rows[c->shape[0].rows],
-                                          p->tape->values[c->in[0].id].shape.cols));
-        bool experts = c->op == OP_MOE_GLU || c->op == OP_MOE_DOWN;
-        if (c->op != OP_LINEAR && c->op != OP_GLU && !experts) continue;
-        st = experts ? program_expert_packs(g, p, i, err) : program_packs(g, p, i, err);
-        if (experts) continue;
+            most(&scratch, sizeof(float) * (uint64_t)rows * (uint64_t)((const struct moe_attr *)c->attr)->used *
+                               (uint64_t)c->shape[0].cols);
+        if (c->op == OP_ARGMAX) most(&scratch, argmax_scratch(rows, cols));
+        if (c->op == OP_LIKELY) most(&scratch, likely_scratch(rows, cols));
+        if (c->op == OP_MOE_GLU || c->op == OP_MOE_DOWN) st = program_expert_packs(g, p, i, err);
+        if (c->op != OP_LINEAR && c->op != OP_GLU) continue;
+        st = program_packs(g, p, i, err);
         for (int j = 0; j < PACK_MOST && !st; j++) {
             const struct gpu_pack *w = p->packs[i * PACK_MOST + j];
             if (!w) continue;

@@ -131,4 +131,10 @@ template <class A> static void fill_launch(launch *l, void (*kernel)(A), dim3 gr
     memcpy(l->args, &a, sizeof a);
 }
 
+/* The item of a block's turn: back and forth over the blocks, so that long and short ones add up alike. */
+__device__ inline int item_of(int turn)
+{
+    return turn * gridDim.x + (turn & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+}
+
 #endif
