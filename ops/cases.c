@@ -199,6 +199,17 @@ struct weight *case_allowed(struct case_env *env, int cols)
     return w;
 }
 
+struct weight *case_eighths(struct case_env *env, int cols)
+{
+    bool fresh;
+    struct weight *w = next_weight(env, cols, 0, Q_F32, &fresh);
+    for (int i = 0; fresh && i < cols; i++) {
+        float f = ((float)(case_random(env) % 9) - 4) / 8;
+        memcpy((uint8_t *)(uintptr_t)w->host + 4 * i, &f, 4);
+    }
+    return w;
+}
+
 /* The next input; *rows is NULL unless its content is to be made. */
 static struct val next_input(struct case_env *env, enum domain rows, int cols, float **fresh)
 {

@@ -56,6 +56,8 @@ struct weight *case_weight_f32(struct case_env *env, int in, int out, float mean
 struct weight *case_freq(struct case_env *env, int dims);
 /* 0, or for one column in four minus infinity. */
 struct weight *case_allowed(struct case_env *env, int cols);
+/* Multiples of 1/8 from -1/2 to 1/2. */
+struct weight *case_eighths(struct case_env *env, int cols);
 struct val case_input(struct case_env *env, enum domain rows, int cols, float std);
 /* Small whole numbers, so that columns tie; row 1 holds a NaN, row 2 -inf alone. */
 struct val case_input_ties(struct case_env *env, enum domain rows, int cols);

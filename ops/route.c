@@ -81,8 +81,10 @@ static void print(const void *attr, struct buf *out)
 }
 
 /* p: experts, used, flags, further columns. */
-enum { SIGMOID = 1, NORMALISE = 2, BIAS = 4, WEIGHTS = 8, TIES = 16, SHARED = 32 };
+enum { SIGMOID = 1, NORMALISE = 2, BIAS = 4, WEIGHTS = 8, SHARED = 16 };
 
+/* Ids are compared where scores tie or differ by far more than rounding: logits are whole numbers, whose sigmoids do
+ * not differ by an eighth, and a bias has eighths. */
 static struct val record_case(struct case_env *env, const struct op_case *c)
 {
     int flags = c->p[2];
@@ -90,8 +92,9 @@ static struct val record_case(struct case_env *env, const struct op_case *c)
                             .score = flags & SIGMOID ? SCORE_SIGMOID : SCORE_SOFTMAX, .scale = c->f[0],
                             .shared = flags & SHARED };
     int cols = c->p[0] + c->p[3];
-    struct val z = flags & TIES ? case_input_ties(env, DOM_ROWS, cols) : case_input(env, DOM_ROWS, cols, 1);
-    const struct weight *bias = flags & BIAS ? case_weight(env, c->p[0], 0, 0, 0.2f) : NULL;
+    struct val z = flags & WEIGHTS ? case_input(env, DOM_ROWS, cols, 1) : case_input_ties(env, DOM_ROWS, cols);
+    const struct weight *bias = !(flags & BIAS) ? NULL : flags & WEIGHTS ? case_weight(env, c->p[0], 0, 0, 0.2f)
+                                                                        : case_eighths(env, c->p[0]);
     struct val weights, ids = op_route(case_tape(env), z, bias, &a, &weights);
     return flags & WEIGHTS ? weights : ids;
 }
@@ -100,7 +103,7 @@ static void cases(struct case_list *l)
 {
     static const int any[][4] = {
         { 8, 3, NORMALISE, 1 }, { 128, 8, NORMALISE | WEIGHTS, 1 }, { 60, 4, WEIGHTS }, { 17, 5, SIGMOID | BIAS },
-        { 33, 6, SIGMOID | BIAS | NORMALISE | WEIGHTS }, { 40, 8, TIES, 3 }, { 3, 3, WEIGHTS }, { 1, 1, SIGMOID },
+        { 33, 6, SIGMOID | BIAS | NORMALISE | WEIGHTS }, { 40, 8, 0, 3 }, { 3, 3, WEIGHTS }, { 1, 1, SIGMOID },
         { 256, 8, NORMALISE | WEIGHTS | SHARED, 1 }, { 31, 3, SIGMOID | SHARED, 2 },
         { 40, 2, SIGMOID | NORMALISE | WEIGHTS | SHARED, 1 },
     };
