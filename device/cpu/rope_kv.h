@@ -25,21 +25,28 @@ INLINE void commit_head(const struct device_cache *c, const struct kv_layer *y, 
     }
 }
 
+/* u c - v s and v c + u s. Beside each other in one loop over neighbours GCC makes them one instruction that adds and
+ * subtracts in turn and, where the processor has it, fuses the products into it, -ffp-contract or not: other bits. So
+ * first parts and second parts are made apart. */
+INLINE void rotate_halves(float *u, float *v, int half, const float *cs)
+{
+    for (int i = 0; i < half; i++) {
+        float x = u[i], y = v[i], c = cs[2 * i], s = cs[2 * i + 1];
+        u[i] = x * c - y * s;
+        v[i] = y * c + x * s;
+    }
+}
 INLINE void rotate(float *z, const struct rope_kv_attr *a, const float *cs)
 {
     int half = a->rope_dims / 2;
-    if (a->layout == ROPE_NEOX)
-        for (int i = 0; i < half; i++) {
-            float u = z[i], v = z[i + half], c = cs[2 * i], s = cs[2 * i + 1];
-            z[i] = u * c - v * s;
-            z[i + half] = v * c + u * s;
-        }
-    else
-        for (int i = 0; i < half; i++) {
-            float u = z[2 * i], v = z[2 * i + 1], c = cs[2 * i], s = cs[2 * i + 1];
-            z[2 * i] = u * c - v * s;
-            z[2 * i + 1] = v * c + u * s;
-        }
+    if (a->layout == ROPE_NEOX) {
+        rotate_halves(z, z + half, half, cs);
+        return;
+    }
+    float u[CPU_HEAD_MAX / 2], v[CPU_HEAD_MAX / 2];
+    for (int i = 0; i < half; i++) u[i] = z[2 * i], v[i] = z[2 * i + 1];
+    rotate_halves(u, v, half, cs);
+    for (int i = 0; i < half; i++) z[2 * i] = u[i], z[2 * i + 1] = v[i];
 }
 
 /* As kv_encode, faster for whole lanes of f16. */
