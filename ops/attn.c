@@ -140,6 +140,11 @@ static void cases(struct case_list *l)
         { .n_rows = 5, .p = { 9, 3, 64, 0, Q_F16, Q_F16 }, .past = 65, .n_seqs = 5 },
         { .n_rows = 2, .p = { 4, 2, 64, 0, Q_F16, Q_F16 }, .past = 64, .n_seqs = 3 },
         { .n_rows = 8, .p = { 4, 2, 64, 1024, Q_F16, Q_F16 }, .past = 2300 },   /* windows begin in two splits */
+        /* Rows on both sides of where a kernel may cut what they see in larger pieces. */
+        { .n_rows = 17, .p = { 64, 64, 16, 0, Q_F16, Q_F16 }, .past = 2040 },
+        { .n_rows = 12, .p = { 64, 64, 8, 0, Q_F16, Q_F16 }, .past = 2557, .n_seqs = 2, .tree = 1 },
+        { .n_rows = 9, .p = { 32, 32, 32, 2100, Q_Q8_0, Q_F16 }, .past = 2044 },
+        { .n_rows = 16, .p = { 4, 1, 128, 0, Q_F16, Q_F16 }, .past = 17912 },
         { .n_rows = 33, .p = { 4, 1, 64, 50, Q_F16, Q_F16 }, .past = 200, .n_seqs = 4 },
         { .n_rows = 64, .p = { 4, 4, 32, 0, Q_Q4_0, Q_Q8_0 }, .past = 63, .n_seqs = 8 },
         { .n_rows = 8, .p = { 9, 3, 64, 0, Q_F16, Q_F16 }, .past = 65, .tree = 1 },

@@ -4,6 +4,7 @@
  * W x + b, before the residual. Rows do not see each other. */
 #include <assert.h>
 
+#include "base/mem.h"
 #include "ops/cases.h"
 #include "ops/record.h"
 #include "ops/ref.h"
@@ -98,9 +99,10 @@ static struct val record_case(struct case_env *env, const struct op_case *c)
 static void cases(struct case_list *l)
 {
     static const int any[][3] = { { 256, 17, 0 }, { 512, 64, WITH_BIAS }, { 768, 1, WITH_BIAS | WITH_RESIDUAL },
-                                  { 2304, 33, SOFTCAP }, { 256, 130, WITH_BIAS | WITH_RESIDUAL }, { 256, 33, THREE } };
+                                  { 2304, 33, SOFTCAP }, { 256, 130, WITH_BIAS | WITH_RESIDUAL }, { 256, 33, THREE },
+                                  { 768, 600, WITH_RESIDUAL }, { 2304, 250, WITH_BIAS | WITH_RESIDUAL } };
     static const int f32[][3] = { { 1, 1, 0 }, { 31, 17, WITH_BIAS }, { 576, 64, WITH_RESIDUAL }, { 5120, 3, 0 } };
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < (int)COUNT(any); i++)
         for (int j = i % 3; j < CASE_WIDTHS; j += 3) {
             int n = case_widths[j];
             case_add(l, &(struct op_case){ .n_rows = n, .wide = n > NARROW_ROWS, .each_format = true,

@@ -37,7 +37,7 @@ template <int DP> struct deep_shape {
 /* What the workers need of an item, brought while they are at the one before. */
 struct deep_record {
     row_view view[DEEP_ROWS];
-    int t0, t1, n_rows;                         /* pages */
+    int t0, t1;                                 /* pages */
     int all_from, all_to;                       /* positions that all its rows see */
     int part;                                   /* of its rows; -1: there is only this one, the result */
     int share;                                  /* of the values */
@@ -66,7 +66,7 @@ __device__ inline reach reach_of(const attn_args &a, const step *s, const item &
         from = max(from, v.first), to = min(to, v.see);
     }
     const uint32_t most = INT32_MAX;
-    const int split0 = split_begin(it.split) / PAGE, split1 = split_begin(it.split + 1) / PAGE;
+    const int split0 = it.split * it.size / PAGE, split1 = split0 + it.size / PAGE;
     reach r;
     r.t0 = max((int)(most - warp_max_whole(most - (uint32_t)low)), split0);
     r.t1 = min((int)warp_max_whole((uint32_t)high), split1);
@@ -187,8 +187,7 @@ __device__ inline void bring(const attn_args &a, const step *s, shared_deep<DP> 
         if (thread < WARP) {
             const reach r = reach_of(a, s, it, group, thread);
             to.t0 = r.t0, to.t1 = r.t1, to.all_from = r.all_from, to.all_to = r.all_to;
-            to.n_rows = it.n_rows;
-            to.part = count_splits(q) - first_split(a, q) == 1 ? -1 : it.split - first_split(a, q);
+            to.part = part_of_rows(a, q, it);
             to.share = i % shape::SHARES;
         }
         if (turn == 0) wait_predecessor();
@@ -251,8 +250,8 @@ __device__ inline void put_rows(const row_sums (&w)[PER_GROUP], const float (&o)
 #pragma unroll
         for (int x = 0; x < PER_GROUP; x++) f[h][x] = mine ? all.f[PER_GROUP + x] : all.f[x];
         inv[h] = all.l > 0 ? 1.0f / all.l : 0.0f;
-        if (!mine || r >= rec.n_rows) continue;
         const row_view &v = rec.view[r];
+        if (!mine || v.row < 0) continue;
         const uint64_t at = (uint64_t)v.row * a.heads + v.head, part = at * a.max_splits + rec.part;
         to[h] = !result ? a.parts + part * DP : a.y ? a.y + at * DP : nullptr;
         if (!result && rec.share == 0 && lane % 4 == 0) *(float2 *)(a.stats + 2 * part) = make_float2(all.m, all.l);

@@ -1,7 +1,7 @@
 /* device/gpu/attn_narrow.cu - ATTN of narrow steps: flash decoding over pages, staging banks and paths.
  *
  * Query rows of one kv head (tokens x heads of its group) are packed, 16 to a tile, one to four tiles to a block.
- * Positions are cut into splits (split_of); an item is (sequence, kv head,
+ * Positions are cut into splits (split_size); an item is (sequence, kv head,
  * split, packed rows). In a tree each row has its own ancestors behind `past`: there an item is one token.
  * Keys and values of a page come through a ring in shared memory, pages ahead of the work and, where they are
  * committed since long, before the wait for the kernel before.
@@ -17,10 +17,19 @@
  * the same arithmetic in attn_deep.cu. */
 #include "device/gpu/attn_narrow.cuh"
 
-int attn_splits(int positions, int window)
+int attn_target(const kv_place *kv, int n_units)
 {
-    const int most = split_of(positions - 1) + 1, in_window = window / split_begin(1) + 2;
-    return window && in_window < most ? in_window : most;
+    enum { LEAST = 8, MOST = 128 };         /* of parts to combine */
+    const int blocks = (kv->dim > 128 ? 2 : 4) * n_units / kv->kv_heads;    /* that run at once, or nearly */
+    return blocks < LEAST ? LEAST : blocks > MOST ? MOST : blocks;
+}
+int attn_splits(int positions, int window, int target)
+{
+    auto most = [=](int n) {
+        const int by_least = (n - 1) / SPLIT_LEAST, by_most = (n - 1) / SPLIT_MOST;
+        return 1 + (by_least < target ? by_least : by_most < target ? target : by_most);
+    };
+    return window && window < positions ? most(window) + 2 : most(positions);
 }
 /* Before that, the longer beginning of attn_deep.cu's only block of a multiprocessor costs more than its ring gains. */
 bool attn_far(int rows, int group, int past)
@@ -86,8 +95,8 @@ __device__ inline void view_rows(const attn_args &a, const step *s, const item &
     const step_seq &q = s->seq[it.seq];
     const int thread = threadIdx.x;
     if (thread == 0) sh.low = sh.all_to = INT32_MAX, sh.high = -1, sh.all_from = 0;
-    const int first = split_begin(it.split) / PAGE;
-    if (thread < split_begin(it.split + 1) / PAGE - first) {
+    const int first = it.split * it.size / PAGE;
+    if (thread < it.size / PAGE) {
         const int t = first + thread;
         sh.page[thread] = t < a.kv.max_pages ? a.kv.table[(int64_t)q.slot * a.kv.max_pages + t] : -1;
     }
@@ -278,8 +287,7 @@ template <int DP, int ROWS, int THREADS>
 __device__ inline void put_rows(const attn_args &a, const step_seq &q, const item &it, const shared_attn<ROWS> &sh,
                                 const float *room)
 {
-    const int s0 = first_split(a, q);
-    const bool result = count_splits(q) - s0 == 1;
+    const int nth = part_of_rows(a, q, it);
 #pragma unroll 1
     for (int i = threadIdx.x; i < it.n_rows * (DP / 4); i += THREADS) {
         const int r = i / (DP / 4), c = i % (DP / 4) * 4;
@@ -295,8 +303,9 @@ __device__ inline void put_rows(const attn_args &a, const step_seq &q, const ite
             y.z = __fmaf_rn(all.f[k], o.z, y.z), y.w = __fmaf_rn(all.f[k], o.w, y.w);
         }
         const row_view &v = sh.view[r];
-        const uint64_t at = (uint64_t)v.row * a.heads + v.head, part = at * a.max_splits + it.split - s0;
-        if (!result) {
+        if (v.row < 0) continue;
+        const uint64_t at = (uint64_t)v.row * a.heads + v.head, part = at * a.max_splits + nth;
+        if (nth >= 0) {
             if (c == 0) *(float2 *)(a.stats + 2 * part) = make_float2(all.m, all.l);
             *(float4 *)(a.parts + part * DP + c) = y;
             continue;
@@ -364,7 +373,7 @@ __global__ void __launch_bounds__(attn_shape<DP, TILES>::THREADS, attn_shape<DP,
         const item it = find_item<ROWS>(a, s, sh.n_items, item_of(round), group);
         const step_seq &q = s->seq[it.seq];
         view_rows<ROWS, THREADS>(a, s, it, sh, group);
-        const int split0 = split_begin(it.split) / PAGE, split1 = split_begin(it.split + 1) / PAGE;
+        const int split0 = it.split * it.size / PAGE, split1 = split0 + it.size / PAGE;
         const int t0 = sh.low > split0 ? sh.low : split0, t1 = sh.high + 1 < split1 ? sh.high + 1 : split1;
         const int n = t1 > t0 ? 2 * (t1 - t0) : 0;
         /* Tile k of the item: even ones are keys, odd ones values. */
@@ -434,7 +443,8 @@ template <int DP> __global__ void __launch_bounds__(DP * COMBINE) combine_kernel
     const step *s = a.step;
     if (row >= s->head.n_rows) return wait_idle(true);
     const step_seq &q = s->seq[s->row[row].seq];
-    const int s0 = first_split(a, q), n = count_splits(q) - s0;
+    const seq_splits splits(a, q, false, size_at(a, s->row[row].index));
+    const int s0 = splits.first, n = splits.end - s0;
     if (n == 1) return wait_idle(gridDim.y > 1);             /* the split's block has written the result */
     wait_predecessor();
     const uint64_t part = ((uint64_t)row * a.heads + head) * a.max_splits;

@@ -5,19 +5,15 @@
 
 #include "device/gpu/attn.cuh"
 
-enum { QUARTERS = 4, SPLIT_MOST = 2048 };
+enum { QUARTERS = 4, SPLIT_LEAST = 256, SPLIT_MOST = 2048 };
 
-/* Positions are cut into splits that grow with the position: 256 each, 512 from 4096 on, 1024 from 16384 and SPLIT_MOST
- * from 65536 on. So all multiprocessors have work behind a short text, the last splits are done in the time that all of
- * the text takes, and there are few parts behind a long one. */
-__host__ __device__ inline int split_of(int p)
+/* What a row sees is cut into splits of one size, by the row's own position p: about `target` of them, so that all
+ * multiprocessors have work behind a short text, and few parts are left behind a long one. Where the rows of a sequence
+ * stand on both sides of a border of sizes, once in thousands of positions, each size has items of its own. */
+__host__ __device__ inline int split_size(int p, int window, int target)
 {
-    return p < 4096 ? p >> 8 : p < 16384 ? 8 + (p >> 9) : p < 65536 ? 24 + (p >> 10) : 56 + (p >> 11);
-}
-/* Its first position. */
-__host__ __device__ inline int split_begin(int i)
-{
-    return i < 16 ? i << 8 : i < 40 ? (i - 8) << 9 : i < 88 ? (i - 24) << 10 : (i - 56) << 11;
+    const int seen = window && window <= p ? window : p + 1, pages = (seen - 1) / (target * PAGE) + 1;
+    return pages * PAGE < SPLIT_LEAST ? SPLIT_LEAST : pages * PAGE < SPLIT_MOST ? pages * PAGE : SPLIT_MOST;
 }
 
 /* The end of a block without work. The first of the grid waits, so that this kernel ends after the one before it; of
@@ -40,34 +36,42 @@ __device__ inline bool sees(const row_view &v, int p)
 
 struct item {
     int seq, head, split, row0, n_rows;     /* row0: first packed row (token x group) of the sequence */
+    int size;                               /* of the split; only rows that have this size are in the item */
+    bool apart;                             /* some have another one */
     bool single;                            /* of one token of a tree, by its own path */
 };
 
-__device__ inline int first_split(const attn_args &a, const step_seq &q)
+__device__ inline int size_at(const attn_args &a, int p)
 {
-    int low = a.window ? q.past - a.window + 1 : 0;
-    return low > 0 ? split_of(low) : 0;
+    return split_size(p, a.window, a.target);
 }
-__device__ inline int count_splits(const step_seq &q)
-{
-    return split_of(q.past + q.n_rows - 1) + 1;     /* one past the last */
-}
-/* Splits before it hold what all rows of the sequence see alike. */
-__device__ inline int common_splits(const attn_args &a, const step_seq &q, bool tree)
-{
-    const int s0 = first_split(a, q), common = tree ? split_of(q.past) : count_splits(q);
-    return common < s0 ? s0 : common;
-}
+/* Splits of a size that rows of the sequence see: first, one past the last, and one past those that all see alike. */
+struct seq_splits {
+    int first, end, common;
+    __device__ seq_splits(const attn_args &a, const step_seq &q, bool tree, int size)
+    {
+        const int low = a.window ? q.past - a.window + 1 : 0;
+        first = low > 0 ? low / size : 0;
+        end = (q.past + q.n_rows - 1) / size + 1;
+        common = tree ? q.past / size : end;
+        if (common < first) common = first;
+    }
+    template <int ROWS> __device__ int items(const attn_args &a, const step_seq &q, int group) const
+    {
+        return a.kv.kv_heads * ((common - first) * ((q.n_rows * group + ROWS - 1) / ROWS) +
+                                (end - common) * q.n_rows * ((group + ROWS - 1) / ROWS));
+    }
+};
 
 template <int ROWS> __device__ inline int count_items(const attn_args &a, const step_seq &q, bool tree, int group)
 {
     if (!q.n_rows) return 0;
-    const int s0 = first_split(a, q), s1 = count_splits(q), common = common_splits(a, q, tree);
-    return a.kv.kv_heads * ((common - s0) * ((q.n_rows * group + ROWS - 1) / ROWS) +
-                            (s1 - common) * q.n_rows * ((group + ROWS - 1) / ROWS));
+    const int low = size_at(a, q.past), high = size_at(a, q.past + q.n_rows - 1);
+    const int n = seq_splits(a, q, tree, low).items<ROWS>(a, q, group);
+    return high == low ? n : n + seq_splits(a, q, tree, high).items<ROWS>(a, q, group);
 }
 
-/* Item i, of the long splits at the end of the common ones first. before: items before sequence s. */
+/* Item i. before: items before sequence s. */
 template <int ROWS>
 __device__ inline item find_item(const attn_args &a, const step *s, const int *before, int i, int group)
 {
@@ -76,17 +80,25 @@ __device__ inline item find_item(const attn_args &a, const step *s, const int *b
     while (before[it.seq + 1] <= i) it.seq++;
     i -= before[it.seq];
     const step_seq &q = s->seq[it.seq];
-    const int s0 = first_split(a, q), common = common_splits(a, q, a.tree[it.seq] && !a.block);
+    const bool tree = a.tree[it.seq] && !a.block;
+    const int low = size_at(a, q.past), high = size_at(a, q.past + q.n_rows - 1);
+    seq_splits splits(a, q, tree, low);
+    it.size = low, it.apart = high != low;
+    if (it.apart) {
+        const int n = splits.items<ROWS>(a, q, group);
+        if (i >= n) i -= n, it.size = high, splits = seq_splits(a, q, tree, high);
+    }
     int chunks = (q.n_rows * group + ROWS - 1) / ROWS, first = 0, end = q.n_rows * group;
-    it.single = i >= (common - s0) * chunks * a.kv.kv_heads;
+    const int n_common = (splits.common - splits.first) * chunks * a.kv.kv_heads;
+    it.single = i >= n_common;
     int each = chunks;                  /* items of a head in a split */
     if (it.single) {
-        i -= (common - s0) * chunks * a.kv.kv_heads;
+        i -= n_common;
         chunks = (group + ROWS - 1) / ROWS;
         each = chunks * q.n_rows;
     }
     const int at = quotient(i, each * a.kv.kv_heads);
-    it.split = it.single ? common + at : common - 1 - at;
+    it.split = (it.single ? splits.common : splits.first) + at;
     i -= at * each * a.kv.kv_heads;
     it.head = quotient(i, each);
     i -= it.head * each;
@@ -102,10 +114,12 @@ __device__ inline item find_item(const attn_args &a, const step *s, const int *b
 /* Row j of the item. */
 __device__ inline row_view view_of(const attn_args &a, const step *s, const item &it, int j, int group)
 {
-    if (j >= it.n_rows) return row_view{ -1, 0, -1, INT32_MAX, -1, 0 };
+    const row_view none = { -1, 0, -1, INT32_MAX, -1, 0 };
+    if (j >= it.n_rows) return none;
     const step_seq &q = s->seq[it.seq];
     const int packed = it.row0 + j, token = quotient(packed, group);
     const step_row &r = s->row[q.first_row + token];
+    if (it.apart && size_at(a, r.index) != it.size) return none;
     row_view v;
     v.row = q.first_row + token;
     v.head = it.head * group + packed - token * group;
@@ -124,6 +138,13 @@ __device__ inline int put_bank(const step *s, const item &it, uint8_t *bank, int
     if (j < q.n_rows && (path >> j & 1))
         bank[it.single ? __popcll(path & (((uint64_t)1 << j) - 1)) : j] = (uint8_t)j;
     return it.single ? __popcll(path) : q.n_rows;
+}
+
+/* The item's place among the parts of its rows; -1: there is only this one, the result. */
+__device__ inline int part_of_rows(const attn_args &a, const step_seq &q, const item &it)
+{
+    const seq_splits splits(a, q, false, it.size);
+    return splits.end - splits.first == 1 ? -1 : it.split - splits.first;
 }
 
 /* Where the rows of page t come from: its block in the cache (NULL: none), then rows of the bank. */

@@ -348,10 +348,11 @@ static int most_positions(const struct program *p, int layer)
 {
     return p->cache->max_pages[p->cache->layout->layer[layer].kind] * PAGE + NARROW_ROWS;
 }
-static int most_splits(const struct program *p, int layer)
+static int most_splits(const struct gpu *g, const struct program *p, int layer)
 {
+    const struct kv_place kv = gpu_kv_place(p->cache, layer);
     const int window = p->cache->layout->kind[p->cache->layout->layer[layer].kind].window;
-    return attn_splits(most_positions(p, layer), window ? window + 2 * NARROW_ROWS : 0);
+    return attn_splits(most_positions(p, layer), window ? window + 2 * NARROW_ROWS : 0, attn_target(&kv, g->n_units));
 }
 
 /* Whether the call's attention has a kernel for depth, and rows and positions enough for it. */
@@ -372,7 +373,8 @@ static void emit_attn(struct emitter *e)
                            .kv = gpu_kv_place(e->p->cache, e->c->layer), .block = a->block,
                            .window = a->window, .scale = a->scale, .softcap = a->softcap };
     bool wide = program_wide(e->p, DOM_ROWS);
-    x.max_splits = most_splits(e->p, e->c->layer);
+    x.target = attn_target(&x.kv, e->g->n_units);
+    x.max_splits = most_splits(e->g, e->p, e->c->layer);
     uint64_t all = attn_scratch(bucket_rows(e, y), a->heads, a->head_dim, x.max_splits);
     uint64_t stats = 2 * (uint64_t)bucket_rows(e, y) * (uint64_t)a->heads * (uint64_t)x.max_splits;
     x.parts = (float *)(void *)(e->p->block->at + e->p->scratch_at);
@@ -569,7 +571,7 @@ luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err)
             if (c->w[j] && !c->w[j]->dev) return fail(err, LUCE_E_ARG, "%s is not on the device", c->w[j]->name);
         if (c->op == OP_ATTN && !program_wide(p, DOM_ROWS)) {
             const struct attn_attr *a = c->attr;
-            most(&scratch, 4 * attn_scratch(step_rows, a->heads, a->head_dim, most_splits(p, c->layer)));
+            most(&scratch, 4 * attn_scratch(step_rows, a->heads, a->head_dim, most_splits(g, p, c->layer)));
             if (may_be_far(p, c) && a->heads / a->kv_heads > p->far_group) p->far_group = a->heads / a->kv_heads;
         }
         if (c->op == OP_DELTA && program_wide(p, DOM_ROWS)) {

@@ -12,7 +12,7 @@
 #include "device/gpu/emulate.cuh"      /* after the others: it takes words of the language away */
 #include "device/gpu/matrix.cuh"
 
-enum { LANES = 32, STACK = 256 << 10, UNITS = 3, THREADS_MOST = 1024, SHARED_MOST = 227 << 10,
+enum { LANES = 32, STACK = 256 << 10, UNITS = 5, THREADS_MOST = 1024, SHARED_MOST = 227 << 10,
        SHARED_USUAL = 48 << 10, SHARED_ALIGN = 1024 };
 static const size_t memory_total = (size_t)2 << 30;
 
@@ -27,6 +27,8 @@ struct running : emulated_block {
     std::vector<emulated_warp> warps;
     std::vector<int> turn;      /* lane of each warp that ran last */
     std::vector<uint8_t> room;  /* of shared memory */
+    int came;                   /* to cluster_sync, of both blocks; of the first */
+    unsigned phase;
 };
 struct kernel {
     emulated_call call;
@@ -36,6 +38,7 @@ struct launched {
     const void *kernel;
     emulated_dim grid, block;
     size_t shared;
+    unsigned cluster;           /* blocks */
     std::vector<uint64_t> args; /* copied, when captured */
 };
 struct emulated_graph {
@@ -124,7 +127,7 @@ static fiber *new_fiber()
     return f;
 }
 
-static running *start_block()
+static running *start_one()
 {
     static const unsigned never = 0;
     std::unique_ptr<running> b(spare.empty() ? new running() : spare.back().release());
@@ -153,8 +156,20 @@ static running *start_block()
         f->copies.clear(), f->groups.clear();
         f->products.clear(), f->product_groups.clear();
     }
+    b->first = b->other = nullptr;
+    b->came = 0, b->phase = 0;
     blocks.push_back(std::move(b));
     return blocks.back().get();
+}
+/* The next block; of a cluster both, of which the second is returned in every other launch. */
+static running *start_block()
+{
+    running *one = start_one();
+    if (work->cluster < 2) return one;
+    running *two = start_one();
+    one->first = two->first = one;
+    one->other = two, two->other = one;
+    return backwards ? two : one;
 }
 
 /* A lane of the warp that can run, after the one that ran last. */
@@ -218,6 +233,8 @@ static void finish()
     if (--now->warp->live && now->warp->arrived == now->warp->live) emulated_stop("a lane ends while its warp waits for it");
     if (--b->live && b->barrier[0].arrived == b->live) b->barrier[0].arrived = 0, b->barrier[0].phase++;
     if (b->live) return turn(false);
+    if (!b->bulk.empty()) emulated_stop("a block ends while copies into it are on their way");
+    if (b->other) b->other->other = nullptr;
     resting.insert(resting.end(), static_cast<running *>(b)->threads.begin(), static_cast<running *>(b)->threads.end());
     for (size_t i = 0; i < blocks.size(); i++)
         if (blocks[i].get() == b) {
@@ -288,6 +305,32 @@ void bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *bar, bool)
 {
     if (bytes % 16 || (uintptr_t)to % 16 || (uintptr_t)from % 16) emulated_stop("a bulk copy that is not aligned to 16 bytes");
     emulated_now->block->bulk.push_back({ to, from, bytes, bar });
+}
+/* The same place in the other block of the cluster. */
+template <class T> static T *across(T *place)
+{
+    emulated_block *b = emulated_now->block;
+    if (!b->other) emulated_stop("shared memory of a block that is not there");
+    return (T *)(b->other->shared + ((const uint8_t *)place - b->shared));
+}
+void bulk_load_both(void *to, const void *from, uint32_t bytes, uint64_t *bar)
+{
+    emulated_block *b = emulated_now->block;
+    bulk_load(to, from, bytes, bar, false);
+    b->other->bulk.push_back({ across((uint8_t *)to), from, bytes, across(bar) });
+}
+uint32_t cluster_add(uint32_t *word)
+{
+    if (emulated_now->block != emulated_now->block->first) word = across(word);
+    return (*word)++;
+}
+void cluster_sync()
+{
+    running *first = static_cast<running *>(emulated_now->block->first);
+    if (!first) emulated_stop("a barrier of a cluster that is not there");
+    if (++first->came < 2 * (int)work->block.x) return emulated_wait(&first->phase);
+    first->came = 0;
+    first->phase++;
 }
 void bar_wait(uint64_t *bar, uint32_t parity)
 {
@@ -519,7 +562,11 @@ emulatedError_t emulatedLaunchKernelExC(const emulatedLaunchConfig_t *c, const v
         c->blockDim.x > THREADS_MOST || c->blockDim.y * c->blockDim.z != 1 ||
         c->gridDim.x == 0 || c->gridDim.y == 0 || c->gridDim.z == 0 || c->gridDim.y > 65535 || c->gridDim.z > 65535)
         return emulatedErrorLaunch;
-    launched l = { k, c->gridDim, c->blockDim, c->dynamicSmemBytes, {} };
+    unsigned cluster = 1;
+    for (unsigned i = 0; i < c->numAttrs; i++)
+        if (c->attrs[i].id == emulatedLaunchAttributeClusterDimension) cluster = c->attrs[i].val.clusterDim.x;
+    if (cluster < 1 || cluster > 2 || c->gridDim.x % cluster) return emulatedErrorLaunch;
+    launched l = { k, c->gridDim, c->blockDim, c->dynamicSmemBytes, cluster, {} };
     if (!capturing) {
         drain();
         run(&l, args);

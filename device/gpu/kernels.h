@@ -24,6 +24,7 @@ enum { LAUNCH_ARGS = 384, KINDS = 4 };
 struct launch {
     const void *kernel;
     unsigned grid[3], block, shared;
+    unsigned cluster;           /* blocks that reach each other's shared memory; 0 or 1: none */
     bool     overlap;           /* may start before its predecessor ends (it waits by itself) */
     int      call;              /* of the tape; -1: none */
     uint64_t args[LAUNCH_ARGS / 8];
@@ -192,7 +193,7 @@ struct attn_args {
     const int32_t *tree;
     struct kv_place kv;
     float *parts, *stats;       /* [row][head][split][dim], [..][2]: of narrow steps */
-    int32_t heads, window, max_splits;
+    int32_t heads, window, target, max_splits;  /* target: splits of a row, about (attn_target) */
     float scale, softcap;
 };
 bool attn_can(int heads, int kv_heads, int dim);
@@ -205,8 +206,9 @@ bool attn_far(int rows, int group, int past);
 /* Wide steps by warp groups (attn_wide.cu), where they can; one launch. launch_attn chooses. */
 bool attn_wide_can(const struct attn_args *a);
 void launch_attn_wide(struct launch *l, const struct attn_args *a, int n_units);
-/* Splits that a row can see behind so many positions, and floats of scratch. */
-int attn_splits(int positions, int window);
+/* How many splits a row should have; how many it can see behind so many positions; floats of scratch. */
+int attn_target(const struct kv_place *kv, int n_units);
+int attn_splits(int positions, int window, int target);
 uint64_t attn_scratch(int rows, int heads, int dim, int max_splits);
 
 /* ---- recurrent layers (recur.cu) ---------------------------------------------------------------------- */
