@@ -123,7 +123,7 @@ static void convert(struct emitter *e, struct val x)
     if (p->form_from == e->index) map(e, x, (struct val){ 0 }, NULL, program_form(e->p, x), MAP_COPY, x);
 }
 
-/* Whether the call's products make the value. */
+/* Whether who reads the value makes it. */
 static bool inside(const struct emitter *e, struct val x)
 {
     return !e->all && e->p->places[x.id].inside;
@@ -384,14 +384,19 @@ static void emit_attn(struct emitter *e)
     pad(e, y, x.form);
 }
 
+static struct conv_state_args short_conv_of(const struct emitter *e, const struct call *c)
+{
+    const struct kv_state *k = &e->p->cache->layout->layer[c->layer].state;
+    return (struct conv_state_args){ .x = value_at(e, c->in[0]), .w = vector_at(c->w[0]), .y = value_at(e, c->out[0]),
+                                     .step = e->g->step, .place = gpu_state_place(e->p->cache, c->layer),
+                                     .channels = k->channels, .taps = k->taps, .x_cols = shape_of(e, c->in[0]).cols };
+}
+
 static void emit_short_conv(struct emitter *e)
 {
-    const struct kv_state *k = &e->p->cache->layout->layer[e->c->layer].state;
     struct val y = e->c->out[0];
-    struct conv_state_args x = { .x = value_at(e, e->c->in[0]), .w = vector_at(e->c->w[0]), .y = value_at(e, y),
-                                 .step = e->g->step, .place = gpu_state_place(e->p->cache, e->c->layer),
-                                 .channels = k->channels, .taps = k->taps,
-                                 .x_cols = shape_of(e, e->c->in[0]).cols };
+    if (inside(e, y)) return;
+    struct conv_state_args x = short_conv_of(e, e->c);
     struct launch *l = push(e, 1);
     if (!l) return;
     launch_short_conv(l, &x, bucket_rows(e, y), bucket_seqs(e->p), program_wide(e->p, DOM_ROWS));
@@ -405,9 +410,9 @@ static struct delta_args delta_of(const struct program *p, const struct call *c)
     return (struct delta_args){
         .place = gpu_state_place(p->cache, c->layer), .memory_at = kv_conv_size(k),
         .keys_at = kv_journal_at(k, JOURNAL_KEY), .corrections_at = kv_journal_at(k, JOURNAL_CORRECTION),
-        .decays_at = kv_journal_at(k, JOURNAL_DECAY), .channels = k->channels, .k_heads = a->k_heads,
-        .v_heads = a->v_heads, .k_dim = a->k_dim, .v_dim = a->v_dim, .grouped = a->grouped, .eps = a->eps,
-        .arrived = p->cache->arrived };
+        .decays_at = kv_journal_at(k, JOURNAL_DECAY), .channels = k->channels, .x_cols = k->channels,
+        .k_heads = a->k_heads, .v_heads = a->v_heads, .k_dim = a->k_dim, .v_dim = a->v_dim, .grouped = a->grouped,
+        .eps = a->eps, .arrived = p->cache->arrived };
 }
 
 static void emit_delta(struct emitter *e)
@@ -415,6 +420,11 @@ static void emit_delta(struct emitter *e)
     struct val y = e->c->out[0];
     struct delta_args x = delta_of(e->p, e->c);
     x.x = value_at(e, e->c->in[0]);
+    if (inside(e, e->c->in[0])) {
+        x.conv = short_conv_of(e, &e->p->tape->calls[e->p->tape->values[e->c->in[0].id].producer]);
+        x.x = x.conv.x;
+        x.x_cols = x.conv.x_cols;
+    }
     x.gates = value_at(e, e->c->in[1]);
     x.a = vector_at(e->c->w[W_DELTA_A]);
     x.dt = vector_at(e->c->w[W_DELTA_DT]);

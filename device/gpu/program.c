@@ -64,6 +64,23 @@ static bool made_inside(const struct program *p, struct val v)
     return false;
 }
 
+/* Whether a DELTA makes a value, what SHORT_CONV would give it: nobody else reads that, and what goes into it is still
+ * there. */
+static bool convolved_inside(const struct program *p, struct val v)
+{
+    const struct tape *t = p->tape;
+    const struct value *x = &t->values[v.id];
+    const struct call *c = x->producer < 0 ? NULL : &t->calls[x->producer];
+    if (!c || c->op != OP_SHORT_CONV || x->keep || program_wide(p, DOM_ROWS)) return false;
+    const struct call *last = &t->calls[x->last_use];
+    for (int i = x->producer + 1; i < x->last_use; i++)
+        for (int j = 0; j < t->calls[i].n_in; j++)
+            if (t->calls[i].in[j].id == v.id) return false;
+    return last->op == OP_DELTA && last->in[0].id == v.id && last->layer == c->layer &&
+        plan_last_use(t, c->in[0].id, &p->plan->bucket) >= x->last_use &&
+        delta_can_convolve(p->cache->layout->layer[c->layer].state.taps, p->plan->bucket.rows[DOM_ROWS]);
+}
+
 /* Who reads each value how. */
 static void find_uses(struct program *p)
 {
@@ -83,7 +100,7 @@ static void find_uses(struct program *p)
         int producer = t->values[v].producer;
         if (t->values[v].keep || producer < 0 || !writes_forms(t->calls[producer].op)) x->f32 = true;
         if (x->form && producer >= 0 && writes_forms(t->calls[producer].op)) x->form_from = producer;
-        x->inside = made_inside(p, (struct val){ v });
+        x->inside = made_inside(p, (struct val){ v }) || convolved_inside(p, (struct val){ v });
     }
 }
 
