@@ -195,16 +195,23 @@ static struct moe_table *table_of(const struct emitter *e, struct val ids)
     return x->form ? (struct moe_table *)(void *)(e->p->block->at + x->form_at) : NULL;
 }
 
+static struct route_args route_of(const struct emitter *e, const struct call *c)
+{
+    const struct route_attr *a = c->attr;
+    struct val ids = c->out[0];
+    return (struct route_args){ .z = value_at(e, c->in[0]), .bias = vector_at(c->w[0]),
+                                .ids = (int32_t *)(void *)value_at(e, ids), .weights = value_at(e, c->out[1]),
+                                .n_rows = rows_at(e, ids), .z_cols = shape_of(e, c->in[0]).cols,
+                                .experts = a->experts, .used = a->used, .sigmoid = a->score == SCORE_SIGMOID,
+                                .normalise = a->normalise, .shared = a->shared,
+                                .scale = a->scale != 0 ? a->scale : 1 };
+}
+
 static void emit_route(struct emitter *e)
 {
-    const struct route_attr *a = e->c->attr;
     struct val ids = e->c->out[0];
-    struct route_args x = { .z = value_at(e, e->c->in[0]), .bias = vector_at(e->c->w[0]),
-                            .ids = (int32_t *)(void *)value_at(e, ids), .weights = value_at(e, e->c->out[1]),
-                            .n_rows = rows_at(e, ids), .z_cols = shape_of(e, e->c->in[0]).cols,
-                            .experts = a->experts, .used = a->used,
-                            .sigmoid = a->score == SCORE_SIGMOID, .normalise = a->normalise, .shared = a->shared,
-                            .scale = a->scale != 0 ? a->scale : 1 };
+    if (inside(e, ids)) return;
+    struct route_args x = route_of(e, e->c);
     struct launch *l = push(e, 2);
     if (!l) return;
     done(e, launch_route(l, &x, table_of(e, ids), bucket_rows(e, ids)));
@@ -222,12 +229,15 @@ static void experts(struct emitter *e, float *y, enum product_epilogue epilogue,
                              .out_rows = (int)e->c->w[0]->dim[1], .slots = a->used,
                              .width = moe_width(bucket_rows(e, e->c->in[0])), .unit = w->unit,
                              .shared_unit = own ? own->unit : 1, .scale = scale };
+    if (e->c->op == OP_MOE_GLU && inside(e, e->c->in[1]))
+        p.route = route_of(e, &e->p->tape->calls[e->p->tape->values[e->c->in[1].id].producer]);
     struct launch *l = push(e, 2);
     if (!l) return;
     launch_moe_product(l, &p, e->g->n_units);
     if (apart) {
         p.format = own->format;
         p.parts = MOE_SHARED;
+        p.route.z = NULL;                   /* the table is there */
         launch_moe_product(l + 1, &p, e->g->n_units);
     }
     done(e, 1 + apart);

@@ -329,6 +329,8 @@ struct route_args {
 };
 /* slots: of a row. */
 bool route_can(int experts, int slots);
+/* Whether MOE_GLU can route such steps itself. */
+bool route_can_inside(int experts, int rows);
 
 /* Assignments (row * slots + slot) by expert, in parts of at most moe_width; the entries follow the parts' room. */
 struct moe_part {
@@ -352,7 +354,8 @@ struct moe_product {            /* STORE: x and y by assignment; else x by row, 
     const uint8_t *shared;      /* of the shared one */
     const float *x;
     float *y;
-    const struct moe_table *table;
+    struct moe_table *table;
+    struct route_args route;    /* z not NULL: of one row, which this launch routes; it makes the table, too */
     int32_t n_cols, n_rows_w, out_rows; /* of an expert; as packed; that exist */
     int32_t slots, width;
     float unit, shared_unit, scale;     /* as in struct product; of x in f16 */
