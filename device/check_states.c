@@ -1,11 +1,13 @@
-/* device/check_states.c - what a call of a recurrent layer leaves behind (check.h). SHORT_CONV owns the columns of
- * the state and the journal's inputs, DELTA the memory and the other parts; a call may touch its own parts of the
+/* device/check_states.c - what the calls of a recurrent layer leave behind (check.h). SHORT_CONV owns the columns of
+ * the state and the journal's inputs, DELTA the memory and the other parts; calls may touch their own parts of the
  * slots that are in the step, and nothing else. */
 #include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "device/check_rig.h"
+
+enum { CASE_WRITERS = 2 };       /* calls of a case that write a layer's state: SHORT_CONV, DELTA */
 
 struct part {
     int pool;
@@ -53,7 +55,7 @@ static void compare(struct state_error *e, const float *before, const float *aft
     }
 }
 
-static int parts_of(const struct kv_layer *y, int op, struct part *parts)
+static int parts_of(const struct kv_layer *y, int op, struct part parts[2])
 {
     uint64_t conv = kv_conv_size(&y->state), state = y->offset / sizeof(float), journal = y->journal / sizeof(float);
     uint64_t keys = kv_journal_at(&y->state, JOURNAL_KEY), end = kv_journal_at(&y->state, JOURNAL_PARTS);
@@ -70,8 +72,10 @@ luce_status check_states(struct check_walk *w, struct rig *r, struct interp *ref
 {
     const struct case_env *env = r->env;
     const struct kv_layer *y = &env->kv.layer[writer->layer];
-    struct part parts[2];
-    int n_parts = parts_of(y, writer->op, parts);
+    struct part parts[2 * CASE_WRITERS];
+    int n_parts = 0;
+    for (int i = 0; i < r->tape.n_calls && n_parts < 2 * CASE_WRITERS; i++)
+        if (r->tape.calls[i].layer == writer->layer) n_parts += parts_of(y, r->tape.calls[i].op, parts + n_parts);
     struct state_error e = { 0 };
     luce_status st = LUCE_OK;
     for (int pool = KV_STATE; !st && pool <= KV_JOURNAL; pool++) {

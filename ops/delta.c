@@ -175,18 +175,20 @@ static struct work work(const struct tape *t, const struct call *c, const struct
     return w;
 }
 
-/* p: key heads, value heads, dim of keys, of values, grouped. */
+/* p: key heads, value heads, dim of keys, of values, grouped, taps of a SHORT_CONV before it, its further columns. */
 static struct val record_case(struct case_env *env, const struct op_case *c)
 {
     struct delta_attr a = { .k_heads = c->p[0], .v_heads = c->p[1], .k_dim = c->p[2], .v_dim = c->p[3],
                             .grouped = c->p[4], .eps = 1e-6f };
-    struct kv_state k = { .k_heads = a.k_heads, .v_heads = a.v_heads, .k_dim = a.k_dim, .v_dim = a.v_dim, .taps = 4,
+    struct kv_state k = { .k_heads = a.k_heads, .v_heads = a.v_heads, .k_dim = a.k_dim, .v_dim = a.v_dim,
+                          .taps = c->p[5] ? c->p[5] : 4,
                           .channels = 2 * a.k_heads * a.k_dim + a.v_heads * a.v_dim };
     (void)case_state(env, &(struct kv_state){ 52, 3, 1, 1, 10, 32 });      /* a layer before it */
     int layer = case_state(env, &k);
-    struct val x = case_input(env, DOM_ROWS, k.channels, 1), g = case_input(env, DOM_ROWS, 2 * a.v_heads, 2);
+    struct val x = case_input(env, DOM_ROWS, k.channels + c->p[6], 1), g = case_input(env, DOM_ROWS, 2 * a.v_heads, 2);
     const struct weight *decay = case_weight(env, a.v_heads, 0, -0.5f, 0.1f);
     const struct weight *dt = case_weight(env, a.v_heads, 0, 0, 1);
+    if (c->p[5]) x = op_short_conv(case_tape(env), layer, x, case_weight_f32(env, k.taps, k.channels, 0, 0.5f));
     return op_delta(case_tape(env), layer, x, g, decay, dt, &a);
 }
 
@@ -202,6 +204,13 @@ static void cases(struct case_list *l)
         { .n_rows = 64, .p = { 2, 6, 128, 128 }, .past = 65, .tree = 1 },
         { .n_rows = 33, .p = { 1, 3, 40, 48 }, .past = 3, .n_seqs = 4, .tree = 1 },
         { .n_rows = 64, .p = { 2, 2, 32, 32 } },
+        { .n_rows = 1, .p = { 2, 4, 16, 32, 0, 4 } },
+        { .n_rows = 1, .p = { 2, 6, 128, 128, 1, 4, 512 }, .past = 70 },
+        { .n_rows = 3, .p = { 1, 2, 19, 16, 0, 2, 5 }, .past = 2, .n_seqs = 2 },
+        { .n_rows = 8, .p = { 2, 4, 200, 32, 0, 3 }, .past = 65, .tree = 1 },
+        { .n_rows = 7, .p = { 2, 4, 64, 64, 1, 4, 32 }, .past = 70, .n_seqs = 3, .tree = 1 },
+        { .n_rows = 16, .p = { 2, 4, 32, 32, 0, 4 }, .past = 66, .tree = 1 },
+        { .n_rows = 4, .p = { 1, 2, 32, 32, 0, 6 }, .past = 9 },
         { .n_rows = 65, .p = { 2, 4, 16, 16 }, .wide = 1 },
         { .n_rows = 200, .p = { 2, 4, 128, 64 }, .past = 65, .n_seqs = 3, .wide = 1 },
         { .n_rows = 2, .p = { 2, 4, 16, 32, 1 }, .past = 70, .n_seqs = 2, .wide = 1 },

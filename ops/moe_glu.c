@@ -100,6 +100,8 @@ static void cases(struct case_list *l)
                                        .p = { 256, 66, 6, 2, 0, 1 + j % 2 }, .record = record_case,
                                        .label = "a shared one" });
     case_add(l, &(struct op_case){ .n_rows = 1, .p = { 31, 5, 128, 8 }, .record = record_case, .label = "31 columns" });
+    case_add(l, &(struct op_case){ .n_rows = 1, .p = { 32, 4, 300, 9, 0, 1 }, .record = record_case,
+                                   .label = "many experts" });
     case_add(l, &(struct op_case){ .n_rows = 33, .p = { 64, 3, 1, 1 }, .record = record_case, .label = "one expert" });
 }
 

@@ -123,7 +123,7 @@ static void convert(struct emitter *e, struct val x)
     if (p->form_from == e->index) map(e, x, (struct val){ 0 }, NULL, program_form(e->p, x), MAP_COPY, x);
 }
 
-/* Whether the call's products make the value. */
+/* Whether who reads the value makes it. */
 static bool inside(const struct emitter *e, struct val x)
 {
     return !e->all && e->p->places[x.id].inside;
@@ -195,16 +195,23 @@ static struct moe_table *table_of(const struct emitter *e, struct val ids)
     return x->form ? (struct moe_table *)(void *)(e->p->block->at + x->form_at) : NULL;
 }
 
+static struct route_args route_of(const struct emitter *e, const struct call *c)
+{
+    const struct route_attr *a = c->attr;
+    struct val ids = c->out[0];
+    return (struct route_args){ .z = value_at(e, c->in[0]), .bias = vector_at(c->w[0]),
+                                .ids = (int32_t *)(void *)value_at(e, ids), .weights = value_at(e, c->out[1]),
+                                .n_rows = rows_at(e, ids), .z_cols = shape_of(e, c->in[0]).cols,
+                                .experts = a->experts, .used = a->used, .sigmoid = a->score == SCORE_SIGMOID,
+                                .normalise = a->normalise, .shared = a->shared,
+                                .scale = a->scale != 0 ? a->scale : 1 };
+}
+
 static void emit_route(struct emitter *e)
 {
-    const struct route_attr *a = e->c->attr;
     struct val ids = e->c->out[0];
-    struct route_args x = { .z = value_at(e, e->c->in[0]), .bias = vector_at(e->c->w[0]),
-                            .ids = (int32_t *)(void *)value_at(e, ids), .weights = value_at(e, e->c->out[1]),
-                            .n_rows = rows_at(e, ids), .z_cols = shape_of(e, e->c->in[0]).cols,
-                            .experts = a->experts, .used = a->used,
-                            .sigmoid = a->score == SCORE_SIGMOID, .normalise = a->normalise, .shared = a->shared,
-                            .scale = a->scale != 0 ? a->scale : 1 };
+    if (inside(e, ids)) return;
+    struct route_args x = route_of(e, e->c);
     struct launch *l = push(e, 2);
     if (!l) return;
     done(e, launch_route(l, &x, table_of(e, ids), bucket_rows(e, ids)));
@@ -222,12 +229,15 @@ static void experts(struct emitter *e, float *y, enum product_epilogue epilogue,
                              .out_rows = (int)e->c->w[0]->dim[1], .slots = a->used,
                              .width = moe_width(bucket_rows(e, e->c->in[0])), .unit = w->unit,
                              .shared_unit = own ? own->unit : 1, .scale = scale };
+    if (e->c->op == OP_MOE_GLU && inside(e, e->c->in[1]))
+        p.route = route_of(e, &e->p->tape->calls[e->p->tape->values[e->c->in[1].id].producer]);
     struct launch *l = push(e, 2);
     if (!l) return;
     launch_moe_product(l, &p, e->g->n_units);
     if (apart) {
         p.format = own->format;
         p.parts = MOE_SHARED;
+        p.route.z = NULL;                   /* the table is there */
         launch_moe_product(l + 1, &p, e->g->n_units);
     }
     done(e, 1 + apart);
@@ -386,14 +396,19 @@ static void emit_attn(struct emitter *e)
     pad(e, y, x.form);
 }
 
+static struct conv_state_args short_conv_of(const struct emitter *e, const struct call *c)
+{
+    const struct kv_state *k = &e->p->cache->layout->layer[c->layer].state;
+    return (struct conv_state_args){ .x = value_at(e, c->in[0]), .w = vector_at(c->w[0]), .y = value_at(e, c->out[0]),
+                                     .step = e->g->step, .place = gpu_state_place(e->p->cache, c->layer),
+                                     .channels = k->channels, .taps = k->taps, .x_cols = shape_of(e, c->in[0]).cols };
+}
+
 static void emit_short_conv(struct emitter *e)
 {
-    const struct kv_state *k = &e->p->cache->layout->layer[e->c->layer].state;
     struct val y = e->c->out[0];
-    struct conv_state_args x = { .x = value_at(e, e->c->in[0]), .w = vector_at(e->c->w[0]), .y = value_at(e, y),
-                                 .step = e->g->step, .place = gpu_state_place(e->p->cache, e->c->layer),
-                                 .channels = k->channels, .taps = k->taps,
-                                 .x_cols = shape_of(e, e->c->in[0]).cols };
+    if (inside(e, y)) return;
+    struct conv_state_args x = short_conv_of(e, e->c);
     struct launch *l = push(e, 1);
     if (!l) return;
     launch_short_conv(l, &x, bucket_rows(e, y), bucket_seqs(e->p), program_wide(e->p, DOM_ROWS));
@@ -407,9 +422,9 @@ static struct delta_args delta_of(const struct program *p, const struct call *c)
     return (struct delta_args){
         .place = gpu_state_place(p->cache, c->layer), .memory_at = kv_conv_size(k),
         .keys_at = kv_journal_at(k, JOURNAL_KEY), .corrections_at = kv_journal_at(k, JOURNAL_CORRECTION),
-        .decays_at = kv_journal_at(k, JOURNAL_DECAY), .channels = k->channels, .k_heads = a->k_heads,
-        .v_heads = a->v_heads, .k_dim = a->k_dim, .v_dim = a->v_dim, .grouped = a->grouped, .eps = a->eps,
-        .arrived = p->cache->arrived };
+        .decays_at = kv_journal_at(k, JOURNAL_DECAY), .channels = k->channels, .x_cols = k->channels,
+        .k_heads = a->k_heads, .v_heads = a->v_heads, .k_dim = a->k_dim, .v_dim = a->v_dim, .grouped = a->grouped,
+        .eps = a->eps, .arrived = p->cache->arrived };
 }
 
 static void emit_delta(struct emitter *e)
@@ -417,6 +432,11 @@ static void emit_delta(struct emitter *e)
     struct val y = e->c->out[0];
     struct delta_args x = delta_of(e->p, e->c);
     x.x = value_at(e, e->c->in[0]);
+    if (inside(e, e->c->in[0])) {
+        x.conv = short_conv_of(e, &e->p->tape->calls[e->p->tape->values[e->c->in[0].id].producer]);
+        x.x = x.conv.x;
+        x.x_cols = x.conv.x_cols;
+    }
     x.gates = value_at(e, e->c->in[1]);
     x.a = vector_at(e->c->w[W_DELTA_A]);
     x.dt = vector_at(e->c->w[W_DELTA_DT]);

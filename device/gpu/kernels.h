@@ -227,16 +227,19 @@ struct conv_state_args {
 void launch_short_conv(struct launch *l, const struct conv_state_args *a, int rows, int seqs, bool wide);
 
 struct delta_args {
-    const float *x, *gates, *a, *dt;
+    const float *x, *gates, *a, *dt;    /* x: [rows][x_cols], of which the first are the channels */
     float *y;
     const struct step *step;
     struct state_place place;
     uint64_t memory_at, keys_at, corrections_at, decays_at;     /* in the layer's state; in its journal */
-    int32_t channels, k_heads, v_heads, k_dim, v_dim, grouped;
+    int32_t channels, x_cols, k_heads, v_heads, k_dim, v_dim, grouped;
     float eps;
+    struct conv_state_args conv;        /* w not NULL: x is what goes into this SHORT_CONV */
     int32_t *arrived;           /* [slot][k_heads]: blocks that have read the old keys; 0 between launches */
     void *scratch;              /* of wide steps: delta_wide_scratch bytes */
 };
+/* Whether steps of so many rows can do SHORT_CONV's work, too. */
+bool delta_can_convolve(int taps, int rows);
 /* Returns how many launches it filled (1 or 2). */
 int launch_delta(struct launch *l, const struct delta_args *a, int rows, int seqs, bool wide);
 /* Wide steps in chunks (delta_wide.cu), where they can; two launches. launch_delta chooses. */
@@ -328,6 +331,8 @@ struct route_args {
 };
 /* slots: of a row. */
 bool route_can(int experts, int slots);
+/* Whether MOE_GLU can route such steps itself. */
+bool route_can_inside(int experts, int rows);
 
 /* Assignments (row * slots + slot) by expert, in parts of at most moe_width; the entries follow the parts' room. */
 struct moe_part {
@@ -351,7 +356,8 @@ struct moe_product {            /* STORE: x and y by assignment; else x by row, 
     const uint8_t *shared;      /* of the shared one */
     const float *x;
     float *y;
-    const struct moe_table *table;
+    struct moe_table *table;
+    struct route_args route;    /* z not NULL: of one row, which this launch routes; it makes the table, too */
     int32_t n_cols, n_rows_w, out_rows; /* of an expert; as packed; that exist */
     int32_t slots, width;
     float unit, shared_unit, scale;     /* as in struct product; of x in f16 */

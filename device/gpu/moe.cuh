@@ -11,7 +11,7 @@
 #ifndef LUCE_DEVICE_GPU_MOE_CUH
 #define LUCE_DEVICE_GPU_MOE_CUH
 
-#include "device/gpu/rows.cuh"
+#include "device/gpu/route.cuh"
 
 struct moe_args {
     const uint8_t *tiles, *shared;      /* [expert][strip][k / 64][rw]; of the shared one */
@@ -24,7 +24,32 @@ struct moe_args {
     int32_t n_cols, n_chunks, n_strips, out_rows, act;
     int32_t fit;                /* bytes of activations that fit in shared memory */
     float unit, shared_unit, scale;     /* of the sums; of the activations */
+    enum { ROUTES = 0 };
 };
+/* Of one row that every block routes itself: the table is not read. Block 0 writes it, ids and weights for others. */
+struct moe_routed_args : moe_args {
+    route_args route;
+    moe_table *made;
+    enum { ROUTES = 1 };
+};
+
+/* By all threads. Slot i is part i, with one entry, i; ids: of the block, room for WARP. */
+__device__ inline void route_inside(const moe_routed_args &a, int32_t *ids)
+{
+    const int i = threadIdx.x, n = *a.route.n_rows > 0 ? a.slots : 0;
+    const bool writes = blockIdx.x == 0;
+    if (i < WARP && n) {
+        if (a.route.experts <= 8 * WARP) route_row<8>(a.route, 0, ids, writes);
+        else route_row<ROUTED_MOST / WARP>(a.route, 0, ids, writes);
+    }
+    __syncthreads();
+    if (!writes || i >= WARP) return;
+    const int entries = (int)sizeof(moe_table) + n * (int)sizeof(moe_part);
+    if (i == 0) a.made->n_parts = n, a.made->n_routed = n ? a.route.used : 0, a.made->entries = entries;
+    if (i >= n) return;
+    a.made->part[i] = moe_part{ ids[i], i, 1 };
+    ((int32_t *)((uint8_t *)a.made + entries))[i] = i;
+}
 
 /* Fills the panel with chunks c0 .. c1 of the part's activations; columns beyond its count are left as they are:
  * they do not meet the others. */
@@ -70,8 +95,8 @@ __device__ inline void finish_part(const moe_args &a, int strip, const int *entr
 }
 
 /* Long: as multiply_strips, one loop over items reads best. Pass blockIdx.y takes rows 8 NT blockIdx.y .. of a part. */
-template <class F, int NT, bool GLU, bool SMALL>
-__device__ inline void multiply_experts(const moe_args &a, uint8_t *shared, int *entry)
+template <class F, int NT, bool GLU, bool SMALL, class ARGS>
+__device__ inline void multiply_experts(const ARGS &a, uint8_t *shared, int *entry, int32_t *ids)
 {
     typedef linear_shape<F, NT, SMALL, false> shape;
     const int n0 = blockIdx.y * 8 * NT, fit = a.fit / (NT * X_CHUNK);
@@ -87,8 +112,19 @@ __device__ inline void multiply_experts(const moe_args &a, uint8_t *shared, int 
     }
     launch_dependents();
     wait_predecessor();
-    const int n_routed = a.table->n_routed, first_part = a.parts == MOE_SHARED ? n_routed : 0;
-    const int n_items = ((a.parts == MOE_ROUTED ? n_routed : a.table->n_parts) - first_part) * a.n_strips;
+    int n_routed, n_parts;
+    if constexpr (ARGS::ROUTES) {
+        n_parts = *a.route.n_rows > 0 ? a.slots : 0, n_routed = n_parts ? a.route.used : 0;
+        if (blockIdx.x == 0 || (int)blockIdx.x < n_parts * a.n_strips) route_inside(a, ids);
+    } else {
+        n_parts = a.table->n_parts, n_routed = a.table->n_routed;
+    }
+    auto part_at = [&](int i) {
+        if constexpr (ARGS::ROUTES) return moe_part{ ids[i], i, 1 };
+        else return a.table->part[i];
+    };
+    const int first_part = a.parts == MOE_SHARED ? n_routed : 0;
+    const int n_items = ((a.parts == MOE_ROUTED ? n_routed : n_parts) - first_part) * a.n_strips;
     const int each = a.n_chunks > kw ? (a.n_chunks - kw + F::KWARPS - 1) / F::KWARPS : 0;      /* tiles of an item */
     const uint8_t *from = a.tiles;
     int ahead = blockIdx.x, to_fetch = 0;       /* the item after the one whose tiles are fetched */
@@ -96,7 +132,7 @@ __device__ inline void multiply_experts(const moe_args &a, uint8_t *shared, int 
     auto fetch = [&](shared_t to) {
         while (to_fetch == 0 && ahead < n_items) {
             const int at_part = first_part + ahead / a.n_strips, strip = ahead % a.n_strips;
-            const moe_part part = a.table->part[at_part];
+            const moe_part part = part_at(at_part);
             const bool own = at_part >= n_routed;
             ahead += gridDim.x;
             if (part.count <= n0) continue;
@@ -113,11 +149,12 @@ __device__ inline void multiply_experts(const moe_args &a, uint8_t *shared, int 
     ring.start(shared_place(shared + F::LUT + warp * shape::STAGES * F::TILE), fetch);
     for (int item = blockIdx.x; item < n_items; item += gridDim.x) {
         const int at_part = first_part + item / a.n_strips, strip = item % a.n_strips;
-        moe_part part = a.table->part[at_part];
+        moe_part part = part_at(at_part);
         if (part.count <= n0) continue;
         part.first += n0, part.count = min(part.count - n0, 8 * NT);
         __syncthreads();                    /* everyone is done with the entries of the item before */
-        if ((int)threadIdx.x < part.count) entry[threadIdx.x] = moe_entries(a.table)[part.first + threadIdx.x];
+        const int of_part = part.first + (int)threadIdx.x;
+        if ((int)threadIdx.x < part.count) entry[threadIdx.x] = ARGS::ROUTES ? of_part : moe_entries(a.table)[of_part];
         float acc[2][NT * 4];
         clear<NT>(acc);
         for (int c0 = 0, mine = kw; c0 < a.n_chunks; c0 += fit) {
@@ -139,21 +176,24 @@ __device__ inline void multiply_experts(const moe_args &a, uint8_t *shared, int 
     }
 }
 
-template <class F, int NT, bool GLU, bool SMALL>
-__global__ void __launch_bounds__(linear_shape<F, NT, SMALL, false>::THREADS, 1) moe_kernel(moe_args a)
+template <class F, int NT, bool GLU, bool SMALL, class ARGS>
+__global__ void __launch_bounds__(linear_shape<F, NT, SMALL, false>::THREADS, 1) moe_kernel(ARGS a)
 {
     __shared__ int entry[8 * NT];
+    __shared__ int32_t ids[WARP];
     DYNAMIC_SHARED(uint8_t, shared);
-    if constexpr (shape_here<SMALL>()) multiply_experts<F, NT, GLU, SMALL>(a, shared, entry);
+    if constexpr (shape_here<SMALL>()) multiply_experts<F, NT, GLU, SMALL>(a, shared, entry, ids);
 }
 
-template <class F, int NT, bool SMALL>
-static void launch_moe_shape(launch *l, moe_args a, bool glu, int width, int n_units)
+template <class F, int NT, bool SMALL, class ARGS>
+static void launch_moe_shape(launch *l, ARGS a, bool glu, int width, int n_units)
 {
     typedef linear_shape<F, NT, SMALL, false> shape;
     const int all = a.n_chunks * NT * X_CHUNK, room = card_shared() - 1024 - (int)shape::FIXED;
     a.fit = all < room ? all : room;
-    void (*kernel)(moe_args) = glu ? moe_kernel<F, NT, true, SMALL> : moe_kernel<F, NT, false, SMALL>;
+    void (*kernel)(ARGS) = moe_kernel<F, NT, true, SMALL, ARGS>;
+    if constexpr (!ARGS::ROUTES)
+        if (!glu) kernel = moe_kernel<F, NT, false, SMALL, ARGS>;
     allow_shared(kernel, card_shared() - 1024);
     fill_launch(l, kernel, dim3(n_units, width / (8 * NT)), shape::THREADS, shape::FIXED + a.fit, a);
 }
@@ -186,6 +226,10 @@ template <class F> static void launch_moe(launch *l, const moe_product *p, int n
     a.shared_unit = 1.0f / (p->shared_unit * p->scale);
     a.scale = p->scale;
     const bool glu = p->epilogue != PRODUCT_STORE;
+    if (p->route.z) {
+        const moe_routed_args routed = { a, p->route, p->table };
+        return launch_moe_shape<F, 1, false>(l, routed, glu, p->width, n_units);
+    }
     switch (p->width) {
     case 8: launch_moe_width<F, 1>(l, a, glu, p->width, n_units); break;
     case 16: launch_moe_width<F, 2>(l, a, glu, p->width, n_units); break;

@@ -64,6 +64,32 @@ static bool made_inside(const struct program *p, struct val v)
     return false;
 }
 
+/* The first call that reads a value; n_calls: none. */
+static int first_use(const struct tape *t, struct val v)
+{
+    for (int i = t->values[v.id].producer + 1; i < t->n_calls; i++)
+        for (int j = 0; j < t->calls[i].n_in; j++)
+            if (t->calls[i].in[j].id == v.id) return i;
+    return t->n_calls;
+}
+
+/* Whether DELTA makes what SHORT_CONV would give it, or MOE_GLU what ROUTE would: what goes into it is still there, and
+ * nobody else reads it, or later. */
+static bool made_by_reader(const struct program *p, struct val v)
+{
+    const struct tape *t = p->tape;
+    const struct value *x = &t->values[v.id];
+    const int rows = p->plan->bucket.rows[x->shape.rows], first = first_use(t, v);
+    if (x->producer < 0 || first == t->n_calls || program_wide(p, x->shape.rows)) return false;
+    const struct call *c = &t->calls[x->producer], *reader = &t->calls[first];
+    if (plan_last_use(t, c->in[0].id, &p->plan->bucket) < first) return false;
+    if (c->op == OP_SHORT_CONV)
+        return reader->op == OP_DELTA && reader->layer == c->layer && reader->in[0].id == v.id &&
+            x->last_use == first && delta_can_convolve(p->cache->layout->layer[c->layer].state.taps, rows);
+    return c->op == OP_ROUTE && c->out[0].id == v.id && reader->op == OP_MOE_GLU && reader->in[1].id == v.id &&
+        first_use(t, c->out[1]) > first && route_can_inside(((const struct route_attr *)c->attr)->experts, rows);
+}
+
 /* Who reads each value how. */
 static void find_uses(struct program *p)
 {
@@ -83,7 +109,7 @@ static void find_uses(struct program *p)
         int producer = t->values[v].producer;
         if (t->values[v].keep || producer < 0 || !writes_forms(t->calls[producer].op)) x->f32 = true;
         if (x->form && producer >= 0 && writes_forms(t->calls[producer].op)) x->form_from = producer;
-        x->inside = made_inside(p, (struct val){ v });
+        x->inside = made_inside(p, (struct val){ v }) || made_by_reader(p, (struct val){ v });
     }
 }
 

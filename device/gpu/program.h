@@ -8,7 +8,7 @@
 struct place {
     bool form;                  /* products read it: it has a form at form_at of the block */
     bool f32;                   /* somebody reads it in f32 */
-    bool inside;                /* the products that read it make it (program_made) */
+    bool inside;                /* who reads it makes it: products (program_made), DELTA, MOE_GLU */
     int form_from, form_to;     /* life of the form: calls; the last product that reads it */
     uint64_t form_at, form_bytes;
     int32_t *host;              /* pinned mirror of a kept result of few columns (words of 4 bytes), or NULL */

@@ -14,21 +14,37 @@
  * Every block norms the keys that it needs. The journal's keys and decays are written for all blocks of a key head by
  * the last of them that has read the old ones.
  * o = decay S^T q + (k . q) d, so that both sums over a column go over the memory before the row.
+ * In steps of few rows DELTA does SHORT_CONV's work: a block convolves the channels that it reads, in shared memory,
+ * a thread a channel. Those of values are its own; state and inputs of queries and keys are written by the block that
+ * writes the journal's keys, since all blocks of the key head convolve them again.
  * Traffic: the memory once in and once out, 8 bytes an element. Sums over keys: four in a lane, each ascending, then
  * by butterfly; they depend on k_dim alone. */
 #include "device/gpu/delta.cuh"
 
 enum { CONV_WIDE_THREADS = 128, CONV_THREADS = 32, CONV_ROWS = 8, TAPS_MOST = 16, CONV_SLICE = 32,
-       DELTA_THREADS = 128, WARP_COLUMNS = 4, PARTS = WARP / WARP_COLUMNS, BATCH = 8, KEY_MOST = 256 };
+       CONV_TAPS = 4, DELTA_THREADS = 128, WARP_COLUMNS = 4, PARTS = WARP / WARP_COLUMNS, BATCH = 8, KEY_MOST = 256 };
 
 /* ---- SHORT_CONV ----------------------------------------------------------------------------------------------- */
-/* Columns of a state, the oldest first, and one more. */
+/* Columns of a state, the oldest first, and one more. Here and below elements are read whether they count or not: in
+ * a branch behind a comparison of the index compilers read at what it was compared with, from local memory. */
 template <int TAPS> __device__ inline void shift(float (&window)[TAPS], int taps, float x)
 {
 #pragma unroll
-    for (int i = 0; i + 1 < TAPS; i++)
-        if (i + 2 < taps) window[i] = window[i + 1];
-        else if (i + 2 == taps) window[i] = x;
+    for (int i = 0; i + 1 < TAPS; i++) {
+        const float old = window[i], next = window[i + 1];
+        window[i] = i + 2 < taps ? next : i + 2 == taps ? x : old;
+    }
+}
+/* Of these columns: 0 where there is none such. */
+template <int TAPS> __device__ inline float column(const float (&window)[TAPS], int i)
+{
+    float x = 0;
+#pragma unroll
+    for (int m = 0; m < TAPS; m++) {
+        const float here = window[m];
+        x = m == i ? here : x;
+    }
+    return x;
 }
 
 /* One channel of a sequence: its weights, and its state after what was accepted. */
@@ -47,7 +63,8 @@ template <int TAPS> struct channel {
 #pragma unroll
         for (int i = 0; i < TAPS; i++)
             kept[i] = i + 1 < a.taps && q.past != q.n_commit ? state[(uint64_t)i * a.channels] : 0.0f;
-        for (int i = 0; i < q.n_commit; i++) shift(kept, a.taps, journal[(uint64_t)q.commit[i] * a.channels]);
+        for (int i = max(0, q.n_commit - a.taps + 1); i < q.n_commit; i++)
+            shift(kept, a.taps, journal[(uint64_t)q.commit[i] * a.channels]);
     }
     __device__ void keep(const conv_state_args &a) const
     {
@@ -55,7 +72,18 @@ template <int TAPS> struct channel {
         for (int i = 0; i < TAPS; i++)
             if (i + 1 < a.taps) state[(uint64_t)i * a.channels] = kept[i];
     }
-    /* seen[i]: the i-th newest input. */
+    /* The inputs of row j, newest first: rows of its path, then columns of the state. x: of row 0. */
+    __device__ void see(float (&seen)[TAPS], int taps, int j, uint64_t path, const float *x, int stride) const
+    {
+#pragma unroll
+        for (int i = 0; i < TAPS; i++) {
+            seen[i] = 0;
+            if (i >= taps) continue;
+            while (j >= 0 && !(path >> j & 1)) j--;
+            seen[i] = j >= 0 ? x[(uint64_t)j * stride] : column(kept, taps - 1 + j);
+            j--;
+        }
+    }
     __device__ float sum(const float (&seen)[TAPS], int taps) const
     {
         float s = 0;
@@ -81,22 +109,8 @@ template <int TAPS> __global__ void __launch_bounds__(CONV_THREADS * CONV_ROWS) 
     if (c >= n) return;
     const float *x = a.x + (uint64_t)q.first_row * a.x_cols + c;
     for (int j = first; j < q.n_rows; j += step) {
-        const uint64_t path = a.step->row[q.first_row + j].path;
         float seen[TAPS];
-        int at = j;
-#pragma unroll
-        for (int i = 0; i < TAPS; i++) {    /* rows of the path, then columns of the state, newest first */
-            seen[i] = 0;
-            if (i >= taps) continue;
-            while (at >= 0 && !(path >> at & 1)) at--;
-            if (at >= 0) seen[i] = x[(uint64_t)at * a.x_cols];
-            else {
-#pragma unroll
-                for (int m = 0; m < TAPS; m++)
-                    if (m == taps - 1 + at) seen[i] = ch.kept[m];
-            }
-            at--;
-        }
+        ch.see(seen, taps, j, a.step->row[q.first_row + j].path, x, a.x_cols);
         a.y[(uint64_t)(q.first_row + j) * n + c] = ch.sum(seen, taps);
         ch.journal[(uint64_t)j * n] = seen[0];
     }
@@ -126,10 +140,10 @@ template <int TAPS> __global__ void __launch_bounds__(CONV_WIDE_THREADS) conv_wi
             if (first == 0 && (q.n_rows || q.n_commit || q.past == 0)) {
                 ch.begin(a, q, c);
 #pragma unroll
-                for (int i = 0; i < TAPS; i++)
-#pragma unroll
-                    for (int m = 0; m < TAPS; m++)
-                        if (m == taps - 2 - i) seen[i] = ch.kept[m];
+                for (int i = 0; i < TAPS; i++) {
+                    const float old = seen[i], kept = column(ch.kept, taps - 2 - i);
+                    seen[i] = i + 1 < taps ? kept : old;
+                }
                 for (int j = max(0, q.n_rows - taps + 1); j < q.n_rows; j++)
                     shift(ch.kept, taps, x[(uint64_t)j * a.x_cols]);
                 ch.keep(a);
@@ -153,8 +167,9 @@ void launch_short_conv(launch *l, const conv_state_args *a, int rows, int seqs, 
 {
     const int per = wide ? CONV_WIDE_THREADS : CONV_THREADS, at_once = rows < CONV_ROWS ? rows : CONV_ROWS;
     const dim3 grid((a->channels + per - 1) / per, wide ? (rows + CONV_SLICE - 1) / CONV_SLICE : seqs);
-    void (*kernel)(conv_state_args) = wide ? a->taps <= 4 ? conv_wide_kernel<4> : conv_wide_kernel<TAPS_MOST>
-                                           : a->taps <= 4 ? conv_kernel<4> : conv_kernel<TAPS_MOST>;
+    const bool few = a->taps <= CONV_TAPS;
+    void (*kernel)(conv_state_args) = wide ? few ? conv_wide_kernel<CONV_TAPS> : conv_wide_kernel<TAPS_MOST>
+                                           : few ? conv_kernel<CONV_TAPS> : conv_kernel<TAPS_MOST>;
     fill_launch(l, kernel, grid, wide ? per : per * at_once, 0, *a);
 }
 
@@ -194,30 +209,69 @@ struct delta_block {
     float *state, *keys, *decays, *corrections;             /* of the slot */
 };
 
+/* A block reads 2 n + 16 channels of a row: where the e-th lies in a batch, and which it is. */
+template <int KEY> __device__ inline float *staged(delta_shared<KEY> &sh, const delta_block &b, int to, int r, int e)
+{
+    return e < b.n ? &sh.q[to][r][e] : e < 2 * b.n ? &sh.k[to][r][e - b.n] : &sh.v[to][r][e - 2 * b.n];
+}
+__device__ inline int channel_of(const delta_args &a, const delta_block &b, int e)
+{
+    const int keys = a.k_heads * b.n;
+    return e < b.n ? b.key_at + e : e < 2 * b.n ? keys + b.key_at + e - b.n : 2 * keys + b.value_at + e - 2 * b.n;
+}
+
 /* Rows first .. first + count - 1 of the sequence on their way to shared memory. */
 template <int KEY>
 __device__ inline void stage(const delta_args &a, const delta_block &b, delta_shared<KEY> &sh, int to, uint64_t row,
                              int count)
 {
-    const int keys = a.k_heads * b.n, fours = b.n / 4, each = 2 * fours + 4;
-    if (b.n % 4 == 0 && a.channels % 4 == 0) {
-        for (int i = threadIdx.x; i < count * each; i += DELTA_THREADS) {
-            const int r = i / each, p = i % each;
-            const float *x = a.x + (row + r) * a.channels;
-            if (p < fours) copy16(&sh.q[to][r][4 * p], x + b.key_at + 4 * p);
-            else if (p < 2 * fours) copy16(&sh.k[to][r][4 * (p - fours)], x + keys + b.key_at + 4 * (p - fours));
-            else copy16(&sh.v[to][r][4 * (p - 2 * fours)], x + 2 * keys + b.value_at + 4 * (p - 2 * fours));
+    const int each = 2 * b.n + 16;
+    if (b.n % 4 == 0 && a.x_cols % 4 == 0) {
+        for (int i = threadIdx.x; i < count * (each / 4); i += DELTA_THREADS) {
+            const int r = i / (each / 4), e = i % (each / 4) * 4;
+            copy16(staged(sh, b, to, r, e), a.x + (row + r) * a.x_cols + channel_of(a, b, e));
         }
         return;
     }
-    for (int i = threadIdx.x; i < count * (2 * b.n + 16); i += DELTA_THREADS) {
-        const int r = i / (2 * b.n + 16), e = i % (2 * b.n + 16);
-        const float *x = a.x + (row + r) * a.channels;
-        if (e < b.n) sh.q[to][r][e] = x[b.key_at + e];
-        else if (e < 2 * b.n) sh.k[to][r][e - b.n] = x[keys + b.key_at + e - b.n];
-        else sh.v[to][r][e - 2 * b.n] = x[2 * keys + b.value_at + e - 2 * b.n];
+    for (int i = threadIdx.x; i < count * each; i += DELTA_THREADS) {
+        const int r = i / each, e = i % each;
+        *staged(sh, b, to, r, e) = a.x[(row + r) * a.x_cols + channel_of(a, b, e)];
     }
 }
+
+/* SHORT_CONV of the channels that a block reads. */
+template <int KEY> struct block_conv {
+    enum { EACH = (2 * KEY + 16 + DELTA_THREADS - 1) / DELTA_THREADS };
+    channel<CONV_TAPS> of[EACH];
+
+    __device__ void begin(const delta_args &a, const delta_block &b, const step_seq &q)
+    {
+#pragma unroll
+        for (int m = 0; m < EACH; m++) {
+            const int e = threadIdx.x + m * DELTA_THREADS;
+            if (e >= 2 * b.n + 16) continue;
+            of[m].weights(a.conv, channel_of(a, b, e)), of[m].begin(a.conv, q, channel_of(a, b, e));
+        }
+    }
+    /* The first batch's rows in place: the last first, as those behind a row see what went into it. */
+    __device__ void rows(const delta_args &a, const delta_block &b, delta_shared<KEY> &sh, const step_seq &q)
+    {
+#pragma unroll
+        for (int m = 0; m < EACH; m++) {
+            const int e = threadIdx.x + m * DELTA_THREADS, stride = e < 2 * b.n ? (int)KEY : 16;
+            if (e >= 2 * b.n + 16) continue;
+            const bool writes = e >= 2 * b.n || sh.last;
+            float *x = staged(sh, b, 0, 0, e);
+            for (int j = q.n_rows - 1; j >= 0; j--) {
+                float seen[CONV_TAPS];
+                of[m].see(seen, a.conv.taps, j, sh.path[j], x, stride);
+                x[j * stride] = of[m].sum(seen, a.conv.taps);
+                if (writes) of[m].journal[(uint64_t)j * a.conv.channels] = seen[0];
+            }
+            if (writes && (q.n_commit || q.past == 0)) of[m].keep(a.conv);
+        }
+    }
+};
 
 /* Even warps norm the batch's queries and multiply them with keys, odd ones norm the keys and make the gates. at: place
  * of the batch in key_scale and decay. */
@@ -266,8 +320,9 @@ __device__ inline void prepare(const delta_args &a, const delta_block &b, delta_
     __syncthreads();
 }
 
-/* The memory after the ancestors `path` of a row, from what stands behind the commits. */
-template <int N, int KEY>
+/* The memory after the ancestors `path` of a row, from what stands behind the commits. CONV: their keys are in the
+ * batch. */
+template <int N, bool CONV, int KEY>
 __device__ inline void follow(const delta_args &a, const delta_block &b, const delta_shared<KEY> &sh, const step_seq &q,
                               uint64_t path, int rows, const float (&start)[N][4], float (&s)[N][4])
 {
@@ -277,12 +332,15 @@ __device__ inline void follow(const delta_args &a, const delta_block &b, const d
         for (int r = 0; r < 4; r++) s[i][r] = start[i][r];
     for (int e = 0; e < rows; e++) {
         if (!(path >> e & 1)) continue;
-        const float *x = a.x + (uint64_t)(q.first_row + e) * a.channels + a.k_heads * b.n + b.key_at;
+        const float *x = a.x + (uint64_t)(q.first_row + e) * a.x_cols + a.k_heads * b.n + b.key_at;
         const float scale = sh.key_scale[e], d = b.corrections[(uint64_t)e * a.v_heads * a.v_dim];
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            const float4 k = four(x, 4 * (PARTS * i + b.part), b.n);
-            redo(s[i], make_float4(k.x * scale, k.y * scale, k.z * scale, k.w * scale), d, sh.decay[e]);
+            const int at = 4 * (PARTS * i + b.part);
+            float4 k;
+            if (CONV) k = *(const float4 *)&sh.k[0][e][at];
+            else k = four(x, at, b.n), k = make_float4(k.x * scale, k.y * scale, k.z * scale, k.w * scale);
+            redo(s[i], k, d, sh.decay[e]);
         }
     }
 }
@@ -345,11 +403,15 @@ template <int N> __device__ inline void put_memory(const delta_block &b, const f
         }
 }
 
+/* FEW: at most BATCH rows, which SHORT_CONV has not seen. */
+enum delta_kind { DELTA_WIDE, DELTA_NARROW, DELTA_FEW };
+
 /* N: four elements each of a lane, 4 PARTS N >= k_dim. WIDE: rows change the memory at once.
  * Long: the memory stays in registers from the commit to the last row. */
-template <int N, bool WIDE> __global__ void __launch_bounds__(DELTA_THREADS) delta_kernel(delta_args a)
+template <int N, delta_kind KIND> __global__ void __launch_bounds__(DELTA_THREADS) delta_kernel(delta_args a)
 {
-    enum { KEY = 4 * PARTS * N };
+    constexpr int KEY = 4 * PARTS * N;
+    constexpr bool WIDE = KIND == DELTA_WIDE, CONV = KIND == DELTA_FEW;
     __shared__ __align__(16) delta_shared<KEY> sh;
     launch_dependents();
     if (a.k_dim < KEY)
@@ -360,6 +422,9 @@ template <int N, bool WIDE> __global__ void __launch_bounds__(DELTA_THREADS) del
         const step_seq &q = a.step->seq[seq];
         const delta_block b = block_of(a, q);
         float start[N][4], s[N][4];
+        block_conv<KEY> conv;
+        if (CONV) conv.begin(a, b, q);
+        if (CONV && (int)threadIdx.x < q.n_rows) sh.path[threadIdx.x] = a.step->row[q.first_row + threadIdx.x].path;
         commit(a, b, q, WIDE ? s : start);
         if (!WIDE && (q.n_commit || q.past == 0)) put_memory(b, start);
         __syncthreads();                    /* the old keys are read */
@@ -378,12 +443,17 @@ template <int N, bool WIDE> __global__ void __launch_bounds__(DELTA_THREADS) del
             return lane < count ? gates_of(a, q.first_row + j0 + lane, b.head) : make_float2(0, 0);
         };
         float2 gates = fetch(0);
+        if (CONV) {
+            copy_wait<0>();
+            __syncthreads();
+            conv.rows(a, b, sh, q);
+        }
         uint64_t holds = 0;                 /* path of the row that s stands after */
-        if (!WIDE) follow(a, b, sh, q, 0, 0, start, s);
+        if (!WIDE) follow<N, CONV>(a, b, sh, q, 0, 0, start, s);
         for (int j0 = 0; j0 < q.n_rows; j0 += BATCH) {
             const int count = min((int)BATCH, q.n_rows - j0), buffer = j0 / BATCH % 2, at = WIDE ? 0 : j0;
             const float2 next = fetch(j0 + BATCH);
-            if (!WIDE && (int)threadIdx.x < count)
+            if (!WIDE && !CONV && (int)threadIdx.x < count)
                 sh.path[threadIdx.x] = a.step->row[q.first_row + j0 + threadIdx.x].path;
             copy_wait<1>();
             __syncthreads();
@@ -393,7 +463,7 @@ template <int N, bool WIDE> __global__ void __launch_bounds__(DELTA_THREADS) del
                 const int j = j0 + r;
                 if (!WIDE) {
                     const uint64_t path = sh.path[r], before = path & ~((uint64_t)1 << j);
-                    if (before != holds) follow(a, b, sh, q, before, j, start, s);
+                    if (before != holds) follow<N, CONV>(a, b, sh, q, before, j, start, s);
                     holds = path;
                 }
                 float known[4] = { 0, 0, 0, 0 }, seen[4] = { 0, 0, 0, 0 };
@@ -424,16 +494,21 @@ template <int N, bool WIDE> __global__ void __launch_bounds__(DELTA_THREADS) del
     }
     wait_predecessor();
 }
-template <bool WIDE> static void launch_delta_class(launch *l, const delta_args *a, int seqs)
+template <delta_kind KIND> static void launch_delta_kind(launch *l, const delta_args *a, int seqs)
 {
     const dim3 grid(a->v_heads * (a->v_dim / 16), seqs);
-    if (a->k_dim <= 128) fill_launch(l, delta_kernel<128 / (4 * PARTS), WIDE>, grid, DELTA_THREADS, 0, *a);
-    else fill_launch(l, delta_kernel<KEY_MOST / (4 * PARTS), WIDE>, grid, DELTA_THREADS, 0, *a);
+    if (a->k_dim <= 128) fill_launch(l, delta_kernel<128 / (4 * PARTS), KIND>, grid, DELTA_THREADS, 0, *a);
+    else fill_launch(l, delta_kernel<KEY_MOST / (4 * PARTS), KIND>, grid, DELTA_THREADS, 0, *a);
+}
+bool delta_can_convolve(int taps, int rows)
+{
+    return taps <= CONV_TAPS && rows <= BATCH;
 }
 int launch_delta(launch *l, const delta_args *a, int rows, int seqs, bool wide)
 {
     if (wide && delta_wide_can(a)) return launch_delta_wide(l, a, rows, seqs);
-    if (wide) launch_delta_class<true>(l, a, 1);
-    else launch_delta_class<false>(l, a, seqs);
+    if (wide) launch_delta_kind<DELTA_WIDE>(l, a, 1);
+    else if (a->conv.w) launch_delta_kind<DELTA_FEW>(l, a, seqs);
+    else launch_delta_kind<DELTA_NARROW>(l, a, seqs);
     return 1;
 }
