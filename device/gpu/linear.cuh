@@ -44,10 +44,11 @@ template <class F, int NT, bool PAIR>
 static void launch_rows(launch *l, const linear_args &a, int epilogue, int n_units)
 {
     if (!card_is_small()) return launch_shape<F, NT, false, PAIR>(l, a, epilogue, n_units);
+    typedef typename small_form<F>::type small;
     if constexpr (NT > 1)
-        if ((int)linear_shape<F, NT, true, PAIR>::LEAST + 1024 > card_shared())
+        if ((int)linear_shape<small, NT, true, PAIR>::LEAST + 1024 > card_shared())
             return launch_rows<F, NT / 2, PAIR>(l, a, epilogue, n_units);
-    launch_shape<F, NT, true, PAIR>(l, a, epilogue, n_units);
+    launch_shape<small, NT, true, PAIR>(l, a, epilogue, n_units);
 }
 template <class F, int NT> static void launch_width(launch *l, const linear_args &a, int epilogue, int n_units)
 {
@@ -110,7 +111,7 @@ template <class F> __global__ void __launch_bounds__(ROW_WARPS * WARP) unpack_ke
     typename F::regs r;
     if constexpr (F::LUT > 0) {
         F::fill(table);
-        r.lut = shared_place(table + lane);
+        r.lut = shared_place(table), r.column = lane * 4;
         __syncthreads();
     }
     launch_dependents();
@@ -144,7 +145,7 @@ template <class F> static void unpack_format(launch *l, const product *p, uint8_
 template <class F> constexpr auto unpack_of() -> void (*)(launch *, const product *, uint8_t *)
 {
     if constexpr (F::PANELS) return nullptr;
-    else return unpack_format<F>;
+    else return unpack_format<typename small_form<F>::type>;
 }
 
 #define PRODUCT_FORMAT(name, F)                                                                                  \

@@ -111,7 +111,7 @@ template <class F, int NT_, bool SMALL, bool PAIR> struct linear_shape {
         WARPS = ROWS_W * KW,
         THREADS = WARPS * WARP,
         MINE = NT * 4 / KW,             /* sums of a lane in each of its two row tiles, joined over kw */
-        ROOM = NT == 1 ? 110 * 1024 - F::LUT : NT == 2 ? 80 * 1024 : 64 * 1024,
+        ROOM = NT == 1 ? (F::LUT > 0 ? 78 : 110) * 1024 : NT == 2 ? 80 * 1024 : 64 * 1024,
         LEAST_STAGES = NT < 8 || F::PANELS ? 3 : 2,
         STAGES = SMALL ? 1 : ROOM / (WARPS * F::TILE) < LEAST_STAGES ? LEAST_STAGES : ROOM / (WARPS * F::TILE),
         RING = WARPS * STAGES * F::TILE,
@@ -492,7 +492,7 @@ __device__ inline void multiply_strips(ARGS a, uint8_t *shared)
     typename F::regs regs, after;       /* the tile at work and the one after it */
     if constexpr (F::LUT > 0) {
         F::fill(lut);
-        regs.lut = after.lut = shared_place(lut + lane);
+        regs.lut = after.lut = shared_place(lut), regs.column = after.column = lane * 4;
     }
     const uint32_t chunk = NT > 1 ? NT * X_CHUNK : min(a.x_rows, ROWS) * X_ROW, lane_at = lane_in_chunk(lane, a.x_rows);
     maker<shape::THREADS> make;

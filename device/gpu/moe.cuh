@@ -108,7 +108,7 @@ __device__ inline void multiply_experts(const ARGS &a, uint8_t *shared, int *ent
     typename F::regs regs;
     if constexpr (F::LUT > 0) {
         F::fill((uint32_t *)shared);
-        regs.lut = shared_place(shared + lane * 4);
+        regs.lut = shared_place(shared), regs.column = lane * 4;
     }
     launch_dependents();
     wait_predecessor();
@@ -201,10 +201,11 @@ static void launch_moe_shape(launch *l, ARGS a, bool glu, int width, int n_units
 template <class F, int NT> static void launch_moe_width(launch *l, const moe_args &a, bool glu, int width, int n_units)
 {
     if (!card_is_small()) return launch_moe_shape<F, NT, false>(l, a, glu, width, n_units);
+    typedef typename small_form<F>::type small;
     if constexpr (NT > 1)
-        if ((int)linear_shape<F, NT, true, false>::LEAST + 1024 > card_shared())
+        if ((int)linear_shape<small, NT, true, false>::LEAST + 1024 > card_shared())
             return launch_moe_width<F, NT / 2>(l, a, glu, width, n_units);
-    launch_moe_shape<F, NT, true>(l, a, glu, width, n_units);
+    launch_moe_shape<small, NT, true>(l, a, glu, width, n_units);
 }
 template <class F> static void launch_moe(launch *l, const moe_product *p, int n_units)
 {

@@ -122,15 +122,11 @@ __device__ inline void store_at(shared_t at, uint4 x)
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
                  : "memory");
 }
-/* Word 32 * index behind `table`, which nobody writes any more. */
-__device__ inline uint32_t look_up(shared_t table, uint32_t index)
+/* The word at byte `at` of `table`, which nobody writes any more. */
+__device__ inline uint32_t look_up(shared_t table, uint32_t at)
 {
     uint32_t x;
-    asm("{\n"
-        ".reg .u32 at;\n"
-        "mad.lo.u32 at, %1, 128, %2;\n"
-        "ld.shared.u32 %0, [at];\n"
-        "}" : "=r"(x) : "r"(index), "r"(table));
+    asm("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(table + at));
     return x;
 }
 
@@ -450,10 +446,10 @@ __device__ inline void copy16_if(bool on, shared_t to, const void *from, cache_p
 {
     if (on) copy16(to, from);
 }
-/* Word 32 * index behind `table`, which nobody writes any more. */
-__device__ inline uint32_t look_up(shared_t table, uint32_t index)
+/* The word at byte `at` of `table`, which nobody writes any more. */
+__device__ inline uint32_t look_up(shared_t table, uint32_t at)
 {
-    return *(const uint32_t *)(table + 128 * index);
+    return *(const uint32_t *)(table + at);
 }
 #endif
 /* x, which the compiler keeps instead of finding it out once more. */

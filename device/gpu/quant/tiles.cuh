@@ -419,14 +419,16 @@ struct tile_q6_k {
 };
 
 /* ---- iq4_xs, iq4_nl: a byte holds the codes of a fragment's pair, looked up in shared memory -------
- * The table has an entry per byte and lane (256 x 32 half2, 32 KB), so that no two lanes meet in a
- * bank. Codes [i][lane][s][pair], then scales as q8_0. */
-struct tile_iq4 {
-    enum { TILE = 1024 + 128, KWARPS = 4, LUT = 256 * 32 * 4, IN_REGISTERS = 1, PANELS = 0 };
+ * The table has an entry per byte and lane (256 x 32 half2), so that no two lanes meet in a bank. Entries lie 256 bytes
+ * apart, so that one permutation of bytes makes a place of a code and the lane; where shared memory is short, 128: a
+ * multiply-add more. Codes [i][lane][s][pair], then scales as q8_0. */
+template <int APART> struct tile_iq4 {
+    enum { TILE = 1024 + 128, KWARPS = 4, LUT = 256 * APART, IN_REGISTERS = 1, PANELS = 0 };
     struct regs {
         uint4 q[2];
         uint2 d[2];
-        shared_t lut;           /* this lane's column of it */
+        shared_t lut;
+        uint32_t column;        /* this lane's place in an entry */
     };
     template <class P> __device__ static void load(regs &r, P tile, int lane)
     {
@@ -436,18 +438,19 @@ struct tile_iq4 {
             r.d[i] = load_at<uint2>(tile + 1024 + i * 64 + lane / 4 * 8);
         }
     }
-    __device__ static __half2 look(const regs &r, uint32_t byte)      /* a multiply-add: bits have enough to do */
+    template <int B> __device__ static __half2 look(const regs &r, uint32_t q)      /* by byte B of q */
     {
-        return as_half2(look_up(r.lut, byte));
+        if (APART == 256) return as_half2(look_up(r.lut, pick_bytes(q, r.column, 0x7604 | B << 4)));
+        return as_half2(look_up(r.lut, (q >> 8 * B & 0xff) * APART + r.column));
     }
     template <int I, int S> __device__ static void frag(const regs &r, uint32_t a[4])
     {
         uint32_t q = word_of<S>(r.q[I]);
         __half2 d0 = as_half2(r.d[I].x), d1 = as_half2(r.d[I].y);
-        a[0] = as_bits(__hmul2(look(r, q & 0xff), d0));
-        a[1] = as_bits(__hmul2(look(r, pick_bytes(q, 0, 0x4441)), d1));
-        a[2] = as_bits(__hmul2(look(r, pick_bytes(q, 0, 0x4442)), d0));
-        a[3] = as_bits(__hmul2(look(r, q >> 24), d1));
+        a[0] = as_bits(__hmul2(look<0>(r, q), d0));
+        a[1] = as_bits(__hmul2(look<1>(r, q), d1));
+        a[2] = as_bits(__hmul2(look<2>(r, q), d0));
+        a[3] = as_bits(__hmul2(look<3>(r, q), d1));
     }
     /* All threads of the block, half an entry each, in pieces of 16 bytes that take turns over the banks. */
     __device__ static void fill(uint32_t *lut)
@@ -460,7 +463,7 @@ struct tile_iq4 {
             const uint32_t pair = as_bits(__floats2half2_rn(level(e & 15), level(e >> 4)));
 #pragma unroll
             for (int c = 0; c < 4; c++)
-                ((uint4 *)lut)[e * 8 + i % 2 * 4 + (c + e) % 4] = make_uint4(pair, pair, pair, pair);
+                ((uint4 *)lut)[e * (APART / 16) + i % 2 * 4 + (c + e) % 4] = make_uint4(pair, pair, pair, pair);
         }
     }
 };
@@ -479,7 +482,7 @@ __device__ inline float iq4_scale(uint32_t type, const uint8_t *row, int col)
     const int i = col % 256 / 32, s = ((b[4 + i / 2] >> (4 * (i % 2))) & 15) | ((read_u16(b + 2) >> (2 * i)) & 3) << 4;
     return __fmul_rn(read_half(b), (float)(s - 32));
 }
-struct tile_iq4_xs : tile_iq4 {
+template <int APART> struct tile_iq4_xs_of : tile_iq4<APART> {
     __device__ static void pack(uint8_t *tile, const source &w, int row0, int col0, int i, int lane)
     {
         int g = lane / 4, t = lane % 4;
@@ -497,6 +500,15 @@ struct tile_iq4_xs : tile_iq4 {
         if (row < w.n_rows && col < w.n_cols) d = iq4_scale(w.type, w.rows + row * w.row_bytes, col);
         ((__half *)(tile + 1024))[(i * 8 + g) * 4 + t] = __float2half_rn(d * w.unit);
     }
+};
+typedef tile_iq4_xs_of<256> tile_iq4_xs;
+
+/* A format where shared memory is short: of the same tiles, with the same bits. */
+template <class F> struct small_form {
+    typedef F type;
+};
+template <> struct small_form<tile_iq4_xs> {
+    typedef tile_iq4_xs_of<128> type;
 };
 
 #endif
