@@ -46,8 +46,9 @@ struct xblock {
     float   drop[GROUPS];           /* -LIFT * d */
     float   s[GROUPS];              /* d * sum of the group's q */
     int16_t half[2 * GROUPS];       /* sums of q by 16 */
+    int32_t start[GROUPS];          /* what a sum of products with codes that are 128 too large starts with */
 };
-_Static_assert(sizeof(struct xblock) == 384, "six cache lines");
+_Static_assert(sizeof(struct xblock) == 416, "six cache lines and a half");
 #define LIFT 12582912.0f            /* 1.5 * 2^23: the next floats are the next integers, up and down */
 enum { LIFT_BITS = 0x4b400000 };
 
