@@ -102,6 +102,8 @@ struct product {
     int   n_rows;                   /* of the step */
     int   first_col, n_cols;        /* 1 to PRODUCT_COLS of these rows */
     float *y;                       /* [strip][col][LANES] */
+    float *out;                     /* where the first column's sums go from y, strips side by side, to be asked for; */
+    int64_t out_cols;               /* so many floats on the next column's. NULL: not known */
     float *scratch;                 /* PRODUCT_SCRATCH floats */
 };
 enum { PRODUCT_STRIPS = 4, PRODUCT_COLS = 64, PRODUCT_SCRATCH = 8192 };

@@ -145,12 +145,14 @@ static void do_strips(const struct job *j, const struct run *r, const struct par
     float *y = (float *)scratch_of(r, thread);
     product_fn product = kernels_product(&r->cpu->kernels, m->w->format->id);
     struct product p = { .w = m->w, .x = j->x[m->w->strips_as->x], .n_rows = r->rows[j->rows], .y = y,
+                         .out_cols = j->out_cols,
                          .scratch = y + PRODUCT_STRIPS * PRODUCT_COLS * LANES };
     for (p.first_col = 0; p.first_col < p.n_rows; p.first_col += PRODUCT_COLS) {
         p.n_cols = p.n_rows - p.first_col < PRODUCT_COLS ? p.n_rows - p.first_col : PRODUCT_COLS;
         for (int s = from; s < to; s += PRODUCT_STRIPS) {
             p.strip = strip_at(m->w, s);
             p.n_strips = to - s < PRODUCT_STRIPS ? to - s : PRODUCT_STRIPS;
+            p.out = (float *)j->out[0] + (int64_t)p.first_col * j->out_cols + m->out_at + s * LANES;
             p.then = s + PRODUCT_STRIPS < to ? strip_at(m->w, s + PRODUCT_STRIPS)
                      : p.first_col + PRODUCT_COLS < p.n_rows ? NULL : then;
             product(&p);
@@ -197,6 +199,8 @@ static void glu_columns(const struct job *j, const struct run *r, int s, struct 
     p.then = strip_at(up, up_s);
     multiply(j, r, gate, s, p);
     p.y = u;
+    p.out = (float *)j->out[0] + (int64_t)p.first_col * j->out_cols + s * LANES;
+    p.out_cols = j->out_cols;
     p.then = then;
     multiply(j, r, up, up_s, p);
     r->cpu->kernels.gate(a->act, p.n_strips * p.n_cols * LANES, g, u, g);

@@ -238,6 +238,14 @@ INLINE void find_next(struct tile *t, const struct product *p, int first, size_t
     t->jump = then ? (intptr_t)((uintptr_t)then - (uintptr_t)here) : 0;
 }
 
+/* Asks for the lines that sums of the strips from `first` on and `cols` columns go to from y: the caller's stores would
+ * wait for one after the other. */
+INLINE void ask_out(const struct product *p, int first, int strips, int col, int cols)
+{
+    for (int c = col; p->out && c < col + cols; c++)
+        for (int s = first; s < first + strips; s++) __builtin_prefetch(p->out + c * p->out_cols + s * LANES, 1);
+}
+
 /* Strips from `first` on times all columns: block of k by block, so that weights come from memory once and are
  * unpacked once, in tiles of 4 strips by 3 columns or fewer strips by 4. A tile's operands: a load of weights
  * serves its columns, a broadcast of x its strips. */
@@ -263,6 +271,7 @@ INLINE void many(uint32_t format, bool near, int strips, const struct product *p
             it.cols = (p->n_cols - c + tiles - t - 1) / (tiles - t);
             it.x = x + c;
             float *to = y + c * LANES;
+            if (k + SUPER >= p->w->in) ask_out(p, first, strips, c, it.cols);
             c += it.cols;
             if (t) it.first = false, tile_of(format, it, n, to, stride);
             else it.first = true, tile_of(format, it, n, to, stride);
