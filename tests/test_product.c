@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "device/cpu/group.h"
 #include "quant/quant.h"
 #include "tests/cpu_sets.h"
 #include "tests/test.h"
@@ -23,11 +24,7 @@ static void fill_x(struct xblock *x, int n)
         for (int g = 0; g < GROUPS; g++) {
             int sum[2] = { 0 };
             for (int k = 0; k < GROUP; k++) sum[k / 16] += x[i].q[g * GROUP + k] = (int8_t)(test_random() % 255 - 127);
-            x[i].d[g] = (float)(test_random() % (1u << 22)) * 0x1p-28f;
-            x[i].drop[g] = -LIFT * x[i].d[g];
-            x[i].s[g] = x[i].d[g] * (float)(sum[0] + sum[1]);
-            x[i].half[2 * g] = (int16_t)sum[0];
-            x[i].half[2 * g + 1] = (int16_t)sum[1];
+            group_finish(x + i, g, (float)(test_random() % (1u << 22)) * 0x1p-28f, sum[0], sum[1]);
         }
 }
 

@@ -46,8 +46,9 @@ struct xblock {
     float   drop[GROUPS];           /* -LIFT * d */
     float   s[GROUPS];              /* d * sum of the group's q */
     int16_t half[2 * GROUPS];       /* sums of q by 16 */
+    int32_t start[GROUPS];          /* what a sum of products with codes that are 128 too large starts with */
 };
-_Static_assert(sizeof(struct xblock) == 384, "six cache lines");
+_Static_assert(sizeof(struct xblock) == 416, "six cache lines and a half");
 #define LIFT 12582912.0f            /* 1.5 * 2^23: the next floats are the next integers, up and down */
 enum { LIFT_BITS = 0x4b400000 };
 
@@ -101,6 +102,8 @@ struct product {
     int   n_rows;                   /* of the step */
     int   first_col, n_cols;        /* 1 to PRODUCT_COLS of these rows */
     float *y;                       /* [strip][col][LANES] */
+    float *out;                     /* where the first column's sums go from y, strips side by side, to be asked for; */
+    int64_t out_cols;               /* so many floats on the next column's. NULL: not known */
     float *scratch;                 /* PRODUCT_SCRATCH floats */
 };
 enum { PRODUCT_STRIPS = 4, PRODUCT_COLS = 64, PRODUCT_SCRATCH = 8192 };

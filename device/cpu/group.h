@@ -28,6 +28,7 @@ INLINE void group_finish(struct xblock *b, int g, float d, int sum0, int sum1)
     b->s[g] = d * (float)(sum0 + sum1);
     b->half[2 * g] = (int16_t)sum0;
     b->half[2 * g + 1] = (int16_t)sum1;
+    b->start[g] = LIFT_BITS - 128 * (sum0 + sum1);
 }
 
 #endif

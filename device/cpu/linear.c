@@ -103,16 +103,15 @@ static const uint8_t *after_at(const struct job *j, const struct run *r, int thr
     return own.from < own.to ? strip_in(&after, own.from) : NULL;
 }
 
-/* n sums of a row to their place. */
-static void finish_lanes(const struct linear_attr *a, int n, const float *sum, const float *bias, const float *residual,
-                         float *y)
+/* n sums of a row to their place. Where all is known to be there (n a constant, no bias or cap) these are vectors. */
+INLINE void finish_lanes(float softcap, int n, const float *sum, const float *bias, const float *residual, float *y)
 {
     float t[LANES];
     memcpy(t, sum, sizeof t);
     if (bias)
         for (int i = 0; i < n; i++) t[i] += bias[i];
-    if (a->softcap != 0.0f)
-        for (int i = 0; i < n; i++) t[i] = a->softcap * tanh_f32(t[i] / a->softcap);
+    if (softcap != 0.0f)
+        for (int i = 0; i < n; i++) t[i] = softcap * tanh_f32(t[i] / softcap);
     if (residual)
         for (int i = 0; i < n; i++) t[i] += residual[i];
     memcpy(y, t, (size_t)n * sizeof *t);
@@ -122,21 +121,21 @@ static void finish_lanes(const struct linear_attr *a, int n, const float *sum, c
 static void finish(const struct job *j, const struct part *m, const struct product *p, int first_strip)
 {
     const struct linear_attr *a = j->call->attr;
-    const float *residual = j->in[1];
     bool plain = !m->bias && a->softcap == 0.0f;
-    for (int c = 0; c < p->n_cols; c++)
-        for (int s = 0; s < p->n_strips; s++) {
-            int64_t o = (int64_t)(first_strip + s) * LANES;
-            int64_t at = (int64_t)(p->first_col + c) * j->out_cols + m->out_at + o;
-            int n = m->w->out - o < LANES ? (int)(m->w->out - o) : LANES;
-            const float *sum = p->y + ((size_t)s * (size_t)p->n_cols + (size_t)c) * LANES;
-            float *y = (float *)j->out[0] + at;
-            if (n < LANES || !plain)
-                finish_lanes(a, n, sum, m->bias ? m->bias + o : NULL, residual ? residual + at : NULL, y);
-            else if (residual)
-                for (int i = 0; i < LANES; i++) y[i] = sum[i] + residual[at + i];
-            else memcpy(y, sum, LANES * sizeof *y);
+    int64_t first = (int64_t)first_strip * LANES;
+    size_t stride = (size_t)p->n_cols * LANES;
+    for (int c = 0; c < p->n_cols; c++) {
+        int64_t at = (int64_t)(p->first_col + c) * j->out_cols + m->out_at + first;
+        const float *sum = p->y + c * LANES, *residual = j->in[1] ? (const float *)j->in[1] + at : NULL;
+        float *y = (float *)j->out[0] + at;
+        for (int o = 0; o < p->n_strips * LANES; o += LANES, sum += stride) {
+            int n = m->w->out - first - o < LANES ? (int)(m->w->out - first - o) : LANES;
+            const float *bias = m->bias ? m->bias + first + o : NULL;
+            if (n < LANES || !plain) finish_lanes(a->softcap, n, sum, bias, residual ? residual + o : NULL, y + o);
+            else if (residual) finish_lanes(0, LANES, sum, NULL, residual + o, y + o);
+            else finish_lanes(0, LANES, sum, NULL, NULL, y + o);
         }
+    }
 }
 
 /* Strips [from, to) of one matrix. */
@@ -146,12 +145,14 @@ static void do_strips(const struct job *j, const struct run *r, const struct par
     float *y = (float *)scratch_of(r, thread);
     product_fn product = kernels_product(&r->cpu->kernels, m->w->format->id);
     struct product p = { .w = m->w, .x = j->x[m->w->strips_as->x], .n_rows = r->rows[j->rows], .y = y,
+                         .out_cols = j->out_cols,
                          .scratch = y + PRODUCT_STRIPS * PRODUCT_COLS * LANES };
     for (p.first_col = 0; p.first_col < p.n_rows; p.first_col += PRODUCT_COLS) {
         p.n_cols = p.n_rows - p.first_col < PRODUCT_COLS ? p.n_rows - p.first_col : PRODUCT_COLS;
         for (int s = from; s < to; s += PRODUCT_STRIPS) {
             p.strip = strip_at(m->w, s);
             p.n_strips = to - s < PRODUCT_STRIPS ? to - s : PRODUCT_STRIPS;
+            p.out = (float *)j->out[0] + (int64_t)p.first_col * j->out_cols + m->out_at + s * LANES;
             p.then = s + PRODUCT_STRIPS < to ? strip_at(m->w, s + PRODUCT_STRIPS)
                      : p.first_col + PRODUCT_COLS < p.n_rows ? NULL : then;
             product(&p);
@@ -198,6 +199,8 @@ static void glu_columns(const struct job *j, const struct run *r, int s, struct 
     p.then = strip_at(up, up_s);
     multiply(j, r, gate, s, p);
     p.y = u;
+    p.out = (float *)j->out[0] + (int64_t)p.first_col * j->out_cols + s * LANES;
+    p.out_cols = j->out_cols;
     p.then = then;
     multiply(j, r, up, up_s, p);
     r->cpu->kernels.gate(a->act, p.n_strips * p.n_cols * LANES, g, u, g);

@@ -2,7 +2,7 @@
  *
  * One VPDPBUSD multiplies 16 rows by 4 k of one column; the sum starts at LIFT less what the offset of
  * the codes adds. Per group of 32 k, strip and column: 8 VPDPBUSD and two fused multiply-adds (one more
- * for formats with offsets), and a quarter of the start.
+ * for formats with offsets), and where codes are off by 8, 16 or 32 a quarter of the start.
  * Up to 3 columns are a single stream of weights, one strip after the other; up to 8 tiles of 2 strips by
  * 4 columns, more tiles of 4 by 3: that is as many sums and accumulators as there are registers for. A
  * block's first tile unpacks it, group by group, and tiles ask for the next block evenly.
@@ -32,6 +32,7 @@ INLINE __m512i start_of(uint32_t format, const struct xblock *x, int i, int h)
 {
     const __m512i lift = _mm512_set1_epi32(LIFT_BITS);
     if (!bias_of(format)) return lift;
+    if (bias_of(format) == 128) return all_of(x->start + i);
     uint32_t bias = (uint32_t)-bias_of(format) & 0xffff;
     bias = format == Q_Q6_K ? bias << 16 * h : bias << 16 | bias;
     return _mm512_dpwssd_epi32(lift, all_of(x->half + 2 * i), _mm512_set1_epi32((int32_t)bias));
@@ -237,6 +238,14 @@ INLINE void find_next(struct tile *t, const struct product *p, int first, size_t
     t->jump = then ? (intptr_t)((uintptr_t)then - (uintptr_t)here) : 0;
 }
 
+/* Asks for the lines that sums of the strips from `first` on and `cols` columns go to from y: the caller's stores would
+ * wait for one after the other. */
+INLINE void ask_out(const struct product *p, int first, int strips, int col, int cols)
+{
+    for (int c = col; p->out && c < col + cols; c++)
+        for (int s = first; s < first + strips; s++) __builtin_prefetch(p->out + c * p->out_cols + s * LANES, 1);
+}
+
 /* Strips from `first` on times all columns: block of k by block, so that weights come from memory once and are
  * unpacked once, in tiles of 4 strips by 3 columns or fewer strips by 4. A tile's operands: a load of weights
  * serves its columns, a broadcast of x its strips. */
@@ -262,6 +271,7 @@ INLINE void many(uint32_t format, bool near, int strips, const struct product *p
             it.cols = (p->n_cols - c + tiles - t - 1) / (tiles - t);
             it.x = x + c;
             float *to = y + c * LANES;
+            if (k + SUPER >= p->w->in) ask_out(p, first, strips, c, it.cols);
             c += it.cols;
             if (t) it.first = false, tile_of(format, it, n, to, stride);
             else it.first = true, tile_of(format, it, n, to, stride);
