@@ -110,6 +110,19 @@ static luce_status stages(struct job *j, luce_error *err)
     return st;
 }
 
+static luce_status make_folder(const char *path, luce_error *err)
+{
+    struct stat s;
+    if (!mkdir(path, 0777)) return LUCE_OK;
+    int why = errno;
+    if (why == EEXIST && !stat(path, &s)) {
+        if (S_ISDIR(s.st_mode)) return LUCE_OK;
+        why = ENOTDIR;
+    }
+    return fail(err, LUCE_E_IO, "--out %s: %s; give a folder that you may write to, or one that can be made", path,
+                strerror(why));
+}
+
 luce_status train_drafter_run(const struct options *o, luce_error *err)
 {
     struct job j = { .o = o };
@@ -132,8 +145,7 @@ luce_status train_drafter_run(const struct options *o, luce_error *err)
         const char *args[] = { o->python, buf_text(&j.script[1]), "--check", NULL };
         st = run_python(&j, args, err);
     }
-    if (!st && mkdir(o->out, 0777) && errno != EEXIST)
-        st = fail(err, LUCE_E_IO, "%s: %s", o->out, strerror(errno));
+    if (!st) st = make_folder(o->out, err);
     if (!st) st = stages(&j, err);
     for (size_t i = 0; i < COUNT(all); i++) buf_drop(all[i]);
     return st;

@@ -86,6 +86,42 @@ TEST(train_drafter_says_what_is_missing)
     buf_drop(&out);
 }
 
+/* No traceback of Python, but what, where and what to do. */
+static void check_fails(const char *folder, const char *from, const char *says, const char *what_to_do)
+{
+    struct buf out = { 0 };
+    char args[2600];
+    snprintf(args, sizeof args, "--out %s --from %s", folder, from);
+    CHECK_EQ(train(&out, tiny_model(), stub("stops", 0, 9), args), 1);
+    CHECK(strstr(buf_text(&out), says) && strstr(buf_text(&out), what_to_do), "%s", buf_text(&out));
+    CHECK(!strstr(buf_text(&out), "Traceback"), "%s", buf_text(&out));
+    buf_drop(&out);
+}
+
+TEST(train_drafter_says_in_one_line_where_it_cannot_write)
+{
+    struct buf text = { 0 };
+    char from[512], folder[512], path[600];
+    snprintf(from, sizeof from, "%s", scratch("from"));
+    make_set(from, "prose", NULL);
+    snprintf(folder, sizeof folder, "%s", scratch("a_file"));
+    write_file(folder, &text);
+    check_fails(folder, from, "a_file: Not a directory", "give a folder that");
+    check_fails("/proc/self/drafter", from, "--out /proc/self/drafter: ", "give a folder that");
+    snprintf(folder, sizeof folder, "%s", scratch("no_prompts"));
+    mkdir(folder, 0777);
+    snprintf(path, sizeof path, "%s/prompts", folder);
+    write_file(path, &text);
+    check_fails(folder, from, "prompts.py: ", "no_prompts/prompts: File exists; a file stands where a folder is to be");
+    snprintf(path, sizeof path, "%s/prompts", scratch("full"));
+    mkdir(scratch("full"), 0777);
+    mkdir(path, 0777);
+    snprintf(path, sizeof path, "%s/prompts/prose.txt", scratch("full"));
+    CHECK_EQ(symlink("/dev/full", path), 0);
+    check_fails(scratch("full"), from, "full/prompts/prose.txt: No space left on device; ", "make room");
+    buf_drop(&text);
+}
+
 /* ---- the file of texts and features ---------------------------------------------------------------- */
 struct read {
     struct buf file;

@@ -13,6 +13,7 @@ import random
 import re
 import sys
 
+import program
 import templates
 
 SETS = {"code": 14000, "chat": 12000, "math": 6000, "prose": 10000}
@@ -145,11 +146,10 @@ def main():
                 seen.add(key)
                 kept.append(prompt)
         apart = [prompt for prompt in kept if not is_held_out(prompt, forbidden)]
-        with open(os.path.join(a.out, f"{name}.txt"), "w", encoding="utf-8") as f:
-            f.write("".join(prompt + "\n%%\n" for prompt in apart))
+        program.write(os.path.join(a.out, f"{name}.txt"), ((prompt + "\n%%\n").encode() for prompt in apart))
         print(f"prompts: {name}: {len(apart)}; {len(kept) - len(apart)} left out as too like a held-out one",
               file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main()
+    program.run(main)

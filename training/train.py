@@ -12,6 +12,7 @@ try:
 except ImportError:
     sys.exit(3)
 
+import program
 from data import Data, blocks_of, draft_vocabulary, rows_of
 from evaluate import accepted
 from export import export
@@ -175,4 +176,4 @@ def main():
         sys.exit(130)
 
 
-main()
+program.run(main)
