@@ -406,6 +406,14 @@ TEST(train_drafter_makes_a_drafter_that_is_right_more_often_than_an_untrained_on
     snprintf(folder, sizeof folder, "%s", scratch("trained"));
     for (int i = 0; i < 2; i++) make_set(from, i ? "prose" : "chat", NULL);
     make_set(held, "prose", NULL);
+    mkdir(folder, 0777);
+    snprintf(line, sizeof line, "%s/checkpoint.pt.new", folder);
+    CHECK_EQ(symlink("/dev/full", line), 0);
+    snprintf(args, sizeof args, "--out %s --from %s --held-out %s -n %d --steps 1 --threads 2", folder, from, held, ANSWER);
+    CHECK_EQ(train(&out, model, python, args), 1);
+    CHECK(strstr(buf_text(&out), "train.py: ") && strstr(buf_text(&out), "checkpoint.pt.new: No space left on device; make") &&
+          !strstr(buf_text(&out), "Traceback"), "%s", buf_text(&out));
+    CHECK_EQ(unlink(line), 0);
     for (int i = 0; i < 2; i++) {           /* a step; then as many more as it takes */
         snprintf(args, sizeof args, "--out %s --from %s --held-out %s -n %d --steps %d --json --threads 2 %s", folder,
                  from, held, ANSWER, i ? 200 : 1, i ? "--resume" : "");
