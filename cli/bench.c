@@ -14,7 +14,15 @@
 #include "model/vocab_gguf.h"
 #include "quant/quant.h"
 
-static const char *const test_names[] = { "load", "decode", "batch", "step", "prefill" };
+/* The first needs no positions. */
+static const struct {
+    const char *name, *option;      /* what says how many positions it needs, */
+    int more;                       /* at least so many more, */
+    int room;                       /* and without --context, where the model takes them, so many */
+} tests[] = {
+    { "load", "depth", 0, 2 * PAGE }, { "decode", "depth", 1, 2 * PAGE }, { "batch", "depth", 1, 2 * PAGE },
+    { "step", "depth", NARROW_ROWS, 2 * PAGE }, { "prefill", "prompt-tokens", 0, 0 },
+};
 
 bool bench_selected(const struct options *o, const char *name)
 {
@@ -70,24 +78,48 @@ static int most_of(const struct option_ints *list)
     return (int)most;
 }
 
+static int most_of_test(const struct options *o, size_t i)
+{
+    return most_of(!strcmp(tests[i].option, "depth") ? &o->depth : &o->prompt_tokens);
+}
+
+/* The context for the selected tests, and that each of them fits into it. */
+static luce_status choose_context(const struct options *o, int models, int *context, luce_error *err)
+{
+    *context = (int)o->context;
+    for (size_t i = 0; i < COUNT(tests) && !o->context; i++) {
+        int wanted = most_of_test(o, i) + tests[i].room;
+        if (bench_selected(o, tests[i].name) && wanted > *context) *context = wanted < models ? wanted : models;
+    }
+    for (size_t i = 1; i < COUNT(tests); i++) {
+        int most = most_of_test(o, i), need = most + tests[i].more;
+        if (!bench_selected(o, tests[i].name) || need <= *context) continue;
+        if (o->context)
+            return fail(err, LUCE_E_CONTEXT, "--%s %d: %s needs a context of %d, --context is %d; lower the one or "
+                        "raise the other", tests[i].option, most, tests[i].name, need, *context);
+        return fail(err, LUCE_E_CONTEXT, "--%s %d: %s needs a context of %d, this model takes up to %d; lower it",
+                    tests[i].option, most, tests[i].name, need, models);
+    }
+    return LUCE_OK;
+}
+
 static luce_status open_bench(struct bench *b, luce_error *err)
 {
     const struct options *o = b->o;
     double start = clock_seconds();
     struct model *m = NULL;
     struct device_params dp = { .n_threads = (int)o->threads };
-    int depth = most_of(&o->depth), prompt = most_of(&o->prompt_tokens), longest = depth + 2 * PAGE;
-    if (bench_selected(o, "prefill") && prompt > longest) longest = prompt;
-    struct load_params p = { .record.ahead = true, .context = o->context ? (int)o->context : longest,
-                             .chunk = (int)o->chunk, .progress = on_progress, .cancelled = interrupted };
-    if (bench_selected(o, "batch")) {
-        p.n_slots = STEP_SEQS;
-        p.total_positions = (int64_t)STEP_SEQS * (depth + 2 * PAGE);
-        if (p.total_positions < p.context) p.total_positions = p.context;
-    }
+    struct load_params p = { .record.ahead = true, .chunk = (int)o->chunk, .progress = on_progress,
+                             .cancelled = interrupted };
     luce_status st = cache_format(o->cache_type_k, &p.k_format, err);
     if (!st) st = cache_format(o->cache_type_v, &p.v_format, err);
     if (!st) st = open_model(b, &m, err);
+    if (!st) st = choose_context(o, m->c.context, &p.context, err);
+    if (bench_selected(o, "batch")) {
+        p.n_slots = STEP_SEQS;
+        p.total_positions = (int64_t)STEP_SEQS * (most_of(&o->depth) + 2 * PAGE);
+        if (p.total_positions < p.context) p.total_positions = p.context;
+    }
     if (!st) st = device_open(&b->device, o->device, &dp, err);
     if (!st) st = b->device->fns->info(b->device, &b->info, err);
     if (st) {
@@ -95,12 +127,8 @@ static luce_status open_bench(struct bench *b, luce_error *err)
         return st;
     }
     p.device = b->device;
-    int longest_here = m->c.context;            /* the runner takes the model */
-    st = runner_open(&b->runner, m, &p, err);
+    st = runner_open(&b->runner, m, &p, err);   /* which takes the model */
     progress_show("loading", 1);
-    if (st == LUCE_E_CONTEXT && !o->context)
-        return fail(err, st, "--depth %d and --prompt-tokens %d need a context of %d, this model takes up to %d; "
-                    "lower them", depth, prompt, longest, longest_here);
     if (st) return st;
     count_parameters(b);
     b->result[b->n_results++] = (struct bench_result){ .test = "load", .samples = 1,
@@ -113,7 +141,7 @@ luce_status bench_run(const struct options *o, luce_error *err)
     if (o->spec || o->draft) return bench_spec_run(o, err);
     for (int i = 0; i < o->only.n; i++) {
         bool known = false;
-        for (size_t k = 0; k < COUNT(test_names); k++) known = known || !strcmp(o->only.at[i], test_names[k]);
+        for (size_t k = 0; k < COUNT(tests); k++) known = known || !strcmp(o->only.at[i], tests[k].name);
         if (!known)
             return fail(err, LUCE_E_ARG, "--only %s: the tests are load, decode, batch, step, prefill", o->only.at[i]);
     }

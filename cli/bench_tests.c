@@ -25,7 +25,8 @@ struct probe_env {
     struct seq *seq[STEP_SEQS];
     int n_seqs;
     int32_t *tokens;
-    int n, depth;                   /* rows, all sequences together; positions before them */
+    int n, depth;                   /* rows, all sequences together; positions before them, */
+    int end;                        /* and where decode begins again there */
     bool under_way;                 /* decode: the next step was queued behind the last one, */
     double done;                    /* which was done at that time */
     double bytes;                   /* of the last repetition, */
@@ -104,7 +105,7 @@ static luce_status queue_decode(struct probe_env *e, bool follows, luce_error *e
     luce_status st = LUCE_OK;
     runner_begin(r, STEP_NARROW);
     for (int i = 0; i < e->n_seqs && !st; i++) {
-        if (seq_length(e->seq[i]) >= e->depth + PAGE) seq_truncate(e->seq[i], e->depth);
+        if (seq_length(e->seq[i]) >= e->end) seq_truncate(e->seq[i], e->depth);
         st = runner_add(r, e->seq[i], e->tokens + i, NULL, 1, WANT_ALL, NULL, err);
         if (!st && follows) runner_follow(r, i);
     }
@@ -230,6 +231,8 @@ static luce_status test(struct bench *b, const char *name, sample_fn fn, int wid
     struct bench_result *r = &b->result[b->n_results];
     *r = (struct bench_result){ .test = name, .width = width, .depth = depth };
     struct probe_env e = { .b = b, .n = width, .n_seqs = n_seqs, .depth = depth };
+    int context = runner_load_plan(b->runner).context;
+    e.end = depth + PAGE < context ? depth + PAGE : context;
     progress_show(name, 0.5);
     luce_status st = LUCE_OK;
     e.tokens = mem_array((size_t)width, sizeof *e.tokens);

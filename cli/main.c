@@ -18,7 +18,12 @@ static const struct command commands[COMMAND_COUNT] = {
 #undef ROW
 };
 
-static void help(struct buf *out)
+static void add_version(struct buf *out)
+{
+    buf_add_text(out, "luce " LUCE_VERSION "\n");
+}
+
+static void add_help(struct buf *out)
 {
     buf_add_text(out, "luce, an inference engine for language models\n\n"
                       "Usage: luce COMMAND [options] ...\n\nCommands:\n");
@@ -31,6 +36,15 @@ static void help(struct buf *out)
 static bool is_help(const char *arg)
 {
     return !strcmp(arg, "--help") || !strcmp(arg, "-h");
+}
+
+static luce_status say(void (*add)(struct buf *out), luce_error *err)
+{
+    struct buf text = { 0 };
+    add(&text);
+    luce_status st = output_write(&text, err);
+    buf_drop(&text);
+    return st;
 }
 
 static luce_status command_help(enum command_id id, luce_error *err)
@@ -48,6 +62,20 @@ static enum command_id find_command(const char *name)
     int i = 0;
     while (i < COMMAND_COUNT && strcmp(name, commands[i].name)) i++;
     return (enum command_id)i;
+}
+
+static luce_status no_command(const char *name, luce_error *err)
+{
+    return fail(err, LUCE_E_ARG, "no command '%s'; 'luce --help' lists them", name);
+}
+
+/* luce help [COMMAND] */
+static luce_status help_run(int n, char **args, luce_error *err)
+{
+    if (n == 0) return say(add_help, err);
+    if (find_command(args[0]) == COMMAND_COUNT) return no_command(args[0], err);
+    if (n > 1) return fail(err, LUCE_E_ARG, "help: '%s' is too much; usage: luce help [COMMAND]", args[1]);
+    return command_help(find_command(args[0]), err);
 }
 
 static luce_status run_command(enum command_id id, int n, char **args, luce_error *err)
@@ -68,24 +96,18 @@ static luce_status dispatch(int argc, char **argv, luce_error *err)
         return run_command(COMMAND_SERVE, argc - 1, argv + 1, err);
     if (argc < 2) return fail(err, LUCE_E_ARG, "no command; 'luce --help' lists them");
     bool version = !strcmp(argv[1], "--version") || !strcmp(argv[1], "-V") || !strcmp(argv[1], "version");
-    if (argc == 3 && !strcmp(argv[1], "help") && find_command(argv[2]) != COMMAND_COUNT)
-        return command_help(find_command(argv[2]), err);
-    if (version || is_help(argv[1]) || !strcmp(argv[1], "help")) {
+    if (!strcmp(argv[1], "help")) return help_run(argc - 2, argv + 2, err);
+    if (version || is_help(argv[1])) {
         if (argc > 2) return fail(err, LUCE_E_ARG, "'%s' is too much after %s; 'luce COMMAND --help' lists a "
                                   "command's options", argv[2], argv[1]);
-        struct buf text = { 0 };
-        if (version) buf_add_text(&text, "luce " LUCE_VERSION "\n");
-        else help(&text);
-        luce_status st = output_write(&text, err);
-        buf_drop(&text);
-        return st;
+        return say(version ? add_version : add_help, err);
     }
     if (!strcmp(argv[1], "--man")) {
         if (argc != 3) return fail(err, LUCE_E_ARG, "--man: give the directory that the pages go to");
         return man_write(argv[2], commands, COMMAND_COUNT, err);
     }
     if (find_command(argv[1]) != COMMAND_COUNT) return run_command(find_command(argv[1]), argc - 2, argv + 2, err);
-    return fail(err, LUCE_E_ARG, "no command '%s'; 'luce --help' lists them", argv[1]);
+    return no_command(argv[1], err);
 }
 
 int main(int argc, char **argv)

@@ -93,6 +93,9 @@ static luce_status score_windows(struct perplexity *p, int32_t *window, struct s
     }
     p->seconds = clock_seconds() - start;
     progress_show("scoring", 1);
+    if (st == LUCE_E_CANCELLED)             /* of the text: the runner knows the window alone */
+        fail(err, st, "perplexity: interrupted when %llu of the text's %zu tokens were scored",
+             (unsigned long long)p->score.n, p->ids.len);
     return st;
 }
 

@@ -127,7 +127,11 @@ TEST(cli_refuses_wrong_usage_with_one_line_and_code_2)
         { { "run", "model.gguf", "hi" }, "'hi' is too much; usage: luce run [options] [MODEL]; a prompt is -p TEXT" },
         { { "run", "-p", "hi" }, "no model: give -m FILE" },
         { { "chat" }, "no model: give -m FILE" },
-        { { "help", "frobnicate" }, "'frobnicate' is too much" },
+        { { "help", "frobnicate" }, "no command 'frobnicate'; 'luce --help' lists them" },
+        { { "help", "frobnicate", "x" }, "no command 'frobnicate'" },
+        { { "help", "run", "x" }, "help: 'x' is too much; usage: luce help [COMMAND]" },
+        { { "--help", "run" }, "'run' is too much after --help" },
+        { { "version", "x" }, "'x' is too much after version" },
     };
     for (size_t i = 0; i < COUNT(bad); i++)
         check_refused(run_with(NULL, NULL, NULL, bad[i].args), 2, bad[i].says);

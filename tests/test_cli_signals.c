@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -139,6 +140,36 @@ TEST(cli_ends_with_128_and_the_signal_when_it_is_interrupted)
             const char *end = strchr(buf_text(&err), '\n');
             CHECK(end && !end[1] && !strncmp(buf_text(&err), "luce: ", 6), "command %zu: \"%s\"", i, buf_text(&err));
         }
+    buf_drop(&err);
+}
+
+/* A text of several windows that comes only after the signal. */
+TEST(cli_an_interrupted_perplexity_says_how_far_it_came_in_the_text)
+{
+    enum { BYTES = 1000 };                  /* a token each */
+    char text[512], said[512], bytes[BYTES];
+    if (!tiny_model()) return;
+    snprintf(text, sizeof text, "%s", scratch("text.fifo"));
+    snprintf(said, sizeof said, "%s", scratch("text.err"));
+    memset(bytes, 'a', sizeof bytes);
+    unlink(text);
+    CHECK_EQ(mkfifo(text, 0600), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        redirect(STDOUT_FILENO, said);
+        execl(LUCE_PROGRAM, "luce", "perplexity", "-m", tiny_model(), "--file", text, (char *)NULL);
+        _exit(98);
+    }
+    int fd;                                 /* of a pipe that is read when the model is loaded */
+    while ((fd = open(text, O_WRONLY | O_NONBLOCK)) < 0 && wait_for_handler(child, SIGINT)) continue;
+    kill(child, SIGINT);
+    CHECK_EQ(write(fd, bytes, sizeof bytes), BYTES);
+    close(fd);
+    CHECK_EQ(exit_code(child), 130);
+    struct buf err = { 0 };
+    luce_error e = { 0 };
+    CHECK_OK(file_read(&err, said, 1 << 16, &e), e);
+    CHECK_STR(buf_text(&err), "luce: perplexity: interrupted when 0 of the text's 1000 tokens were scored\n");
     buf_drop(&err);
 }
 

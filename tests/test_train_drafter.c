@@ -86,6 +86,42 @@ TEST(train_drafter_says_what_is_missing)
     buf_drop(&out);
 }
 
+/* No traceback of Python, but what, where and what to do. */
+static void check_fails(const char *folder, const char *from, const char *says, const char *what_to_do)
+{
+    struct buf out = { 0 };
+    char args[2600];
+    snprintf(args, sizeof args, "--out %s --from %s", folder, from);
+    CHECK_EQ(train(&out, tiny_model(), stub("stops", 0, 9), args), 1);
+    CHECK(strstr(buf_text(&out), says) && strstr(buf_text(&out), what_to_do), "%s", buf_text(&out));
+    CHECK(!strstr(buf_text(&out), "Traceback"), "%s", buf_text(&out));
+    buf_drop(&out);
+}
+
+TEST(train_drafter_says_in_one_line_where_it_cannot_write)
+{
+    struct buf text = { 0 };
+    char from[512], folder[512], path[600];
+    snprintf(from, sizeof from, "%s", scratch("from"));
+    make_set(from, "prose", NULL);
+    snprintf(folder, sizeof folder, "%s", scratch("a_file"));
+    write_file(folder, &text);
+    check_fails(folder, from, "a_file: Not a directory", "give a folder that");
+    check_fails("/proc/self/drafter", from, "--out /proc/self/drafter: ", "give a folder that");
+    snprintf(folder, sizeof folder, "%s", scratch("no_prompts"));
+    mkdir(folder, 0777);
+    snprintf(path, sizeof path, "%s/prompts", folder);
+    write_file(path, &text);
+    check_fails(folder, from, "prompts.py: ", "no_prompts/prompts: File exists; a file stands where a folder is to be");
+    snprintf(path, sizeof path, "%s/prompts", scratch("full"));
+    mkdir(scratch("full"), 0777);
+    mkdir(path, 0777);
+    snprintf(path, sizeof path, "%s/prompts/prose.txt", scratch("full"));
+    CHECK_EQ(symlink("/dev/full", path), 0);
+    check_fails(scratch("full"), from, "full/prompts/prose.txt: No space left on device; ", "make room");
+    buf_drop(&text);
+}
+
 /* ---- the file of texts and features ---------------------------------------------------------------- */
 struct read {
     struct buf file;
@@ -221,6 +257,69 @@ TEST(train_drafter_keeps_the_models_own_answers_and_layers)
     buf_drop(&out);
 }
 
+/* ---- what --resume goes on with ---------------------------------------------------------------------- */
+/* Runs up to the training; what it says must hold `says`. Gives the texts of the data, 0 for none. */
+static size_t resume(const char *folder, const char *model, const char *args, int code, const char *says)
+{
+    struct buf out = { 0 };
+    struct read data = { 0 };
+    char all[2600], path[600];
+    snprintf(all, sizeof all, "--out %s %s --chunk 64 --threads 2", folder, args);
+    int got = train(&out, model, stub("stops", 0, 9), all);
+    CHECK(got == code && strstr(buf_text(&out), says), "exit %d, not %d with '%s': %s", got, code, says, buf_text(&out));
+    bool kept = strstr(says, "going on with") != NULL;
+    CHECK(!kept || !strstr(buf_text(&out), "left out as too like"), "new prompts: %s", buf_text(&out));
+    snprintf(path, sizeof path, "%s/data.safetensors", folder);
+    if (access(path, F_OK) == 0) read_data(&data, path);
+    buf_drop(&data.file);
+    buf_drop(&out);
+    return data.n;
+}
+
+/* The file of the folder that is not to be there any more. */
+static void lose(const char *folder, const char *name)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    CHECK_EQ(unlink(path), 0);
+}
+
+TEST(train_drafter_goes_on_only_with_what_was_made_with_the_same_options)
+{
+    char from[2][512], held[2][512], folder[512], model[512], same[1600], args[2200];
+    for (int i = 0; i < 2; i++) {
+        snprintf(from[i], sizeof from[i], "%s", scratch(i ? "from_b" : "from_a"));
+        snprintf(held[i], sizeof held[i], "%s", scratch(i ? "held_b" : "held_a"));
+        make_set(from[i], "chat", NULL);
+        make_set(held[i], "prose", NULL);
+    }
+    make_set(from[0], "prose", NULL);
+    snprintf(folder, sizeof folder, "%s", scratch("resumed"));
+    snprintf(model, sizeof model, "%s", tiny_model());
+    snprintf(same, sizeof same, "--from %s --held-out %s --texts 1 -n 4", from[0], held[0]);
+    snprintf(args, sizeof args, "%s --resume", same);
+    CHECK_EQ(resume(folder, model, args, 1, "resumed has nothing that --resume can go on with; beginning anew"), 2);
+    CHECK_EQ(resume(folder, model, args, 1, "going on with "), 2);
+    lose(folder, "data.safetensors");
+    CHECK_EQ(resume(folder, model, args, 1, "resumed/prompts\n"), 2);
+    snprintf(args, sizeof args, "--resume --held-out %s --texts 2 -n 4 --from %s", held[0], from[0]);
+    CHECK_EQ(resume(folder, model, args, 2, "was made with --texts 1, not with --texts 2; give that again, or leave"), 2);
+    snprintf(args, sizeof args, "--resume --held-out %s --texts 1 -n 8 --from %s", held[0], from[0]);
+    CHECK_EQ(resume(folder, model, args, 2, "with --max-tokens 4, not with --max-tokens 8"), 2);
+    snprintf(args, sizeof args, "--resume --held-out %s --texts 1 -n 4", held[0]);
+    CHECK_EQ(resume(folder, model, args, 2, "from_a, not with no --from; give"), 2);
+    snprintf(args, sizeof args, "--resume --held-out %s --texts 1 -n 4 --from %s", held[1], from[0]);
+    CHECK_EQ(resume(folder, model, args, 2, "held_b; give"), 2);
+    snprintf(args, sizeof args, "%s --resume", same);
+    CHECK_EQ(resume(folder, fixture("oracle/qwen35.gguf"), args, 2, "qwen35.gguf;"), 2);
+    snprintf(args, sizeof args, "--held-out %s --texts 1 -n 4 --from %s", held[0], from[1]);
+    CHECK_EQ(resume(folder, model, args, 1, "answers: 1 of 1"), 1);         /* the prose of before is gone */
+    lose(folder, "made-with.txt");
+    snprintf(args, sizeof args, "%s --resume", same);
+    CHECK_EQ(resume(folder, model, args, 2, "there is no "), 1);
+    CHECK_EQ(resume(folder, "/no/model", same, 1, "No such file"), 1);      /* and costs no data */
+}
+
 /* ---- the training ---------------------------------------------------------------------------------- */
 /* The tiny model without what its layers add: a token follows from the one before alone, and texts run into circles.
  * That can be learnt in seconds, where the ways of random layers cannot. */
@@ -307,6 +406,14 @@ TEST(train_drafter_makes_a_drafter_that_is_right_more_often_than_an_untrained_on
     snprintf(folder, sizeof folder, "%s", scratch("trained"));
     for (int i = 0; i < 2; i++) make_set(from, i ? "prose" : "chat", NULL);
     make_set(held, "prose", NULL);
+    mkdir(folder, 0777);
+    snprintf(line, sizeof line, "%s/checkpoint.pt.new", folder);
+    CHECK_EQ(symlink("/dev/full", line), 0);
+    snprintf(args, sizeof args, "--out %s --from %s --held-out %s -n %d --steps 1 --threads 2", folder, from, held, ANSWER);
+    CHECK_EQ(train(&out, model, python, args), 1);
+    CHECK(strstr(buf_text(&out), "train.py: ") && strstr(buf_text(&out), "checkpoint.pt.new: No space left on device; make") &&
+          !strstr(buf_text(&out), "Traceback"), "%s", buf_text(&out));
+    CHECK_EQ(unlink(line), 0);
     for (int i = 0; i < 2; i++) {           /* a step; then as many more as it takes */
         snprintf(args, sizeof args, "--out %s --from %s --held-out %s -n %d --steps %d --json --threads 2 %s", folder,
                  from, held, ANSWER, i ? 200 : 1, i ? "--resume" : "");

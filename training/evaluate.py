@@ -8,6 +8,7 @@ import os
 
 import torch
 
+import program
 from data import Data, blocks_of, rows_of
 from network import Drafter
 
@@ -54,4 +55,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    program.run(main)

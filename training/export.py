@@ -1,8 +1,11 @@
 """Writes a drafter as GGUF, in floats: architecture dflash-draft, layers of the model counted from zero. A drafter with
 a vocabulary of its own has output.weight and d2t: row i of its head says token d2t[i]."""
+import itertools
 import struct
 
 import numpy as np
+
+import program
 
 U32, I32, F32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
 TENSOR_F32, TENSOR_I32 = 0, 26
@@ -36,10 +39,8 @@ def write_gguf(path, keys, tensors):
         head += text(name) + struct.pack("<I", a.ndim) + struct.pack(f"<{a.ndim}Q", *reversed(a.shape))
         head += struct.pack("<IQ", kind, at)
         at += -(-a.nbytes // ALIGN) * ALIGN
-    with open(path, "wb") as f:
-        f.write(head + b"\0" * (-len(head) % ALIGN))
-        for a in tensors.values():
-            f.write(a.tobytes() + b"\0" * (-a.nbytes % ALIGN))
+    parts = (a.tobytes() + b"\0" * (-a.nbytes % ALIGN) for a in tensors.values())
+    program.write(path, itertools.chain([head + b"\0" * (-len(head) % ALIGN)], parts))
 
 
 def keys_of(c):

@@ -13,6 +13,7 @@ import random
 import re
 import sys
 
+import program
 import templates
 
 SETS = {"code": 14000, "chat": 12000, "math": 6000, "prose": 10000}
@@ -134,7 +135,10 @@ def main():
     os.makedirs(a.out, exist_ok=True)
     for name in SETS:
         rng, path = random.Random(f"{a.seed} {name}"), os.path.join(a.source or "", f"{name}.txt")
+        out = os.path.join(a.out, f"{name}.txt")
         if a.source and not os.path.exists(path):
+            if os.path.exists(out):             # of other prompts before
+                os.remove(out)
             continue
         made = read_prompts(path) if a.source else make(name, rng)
         rng.shuffle(made)
@@ -145,11 +149,10 @@ def main():
                 seen.add(key)
                 kept.append(prompt)
         apart = [prompt for prompt in kept if not is_held_out(prompt, forbidden)]
-        with open(os.path.join(a.out, f"{name}.txt"), "w", encoding="utf-8") as f:
-            f.write("".join(prompt + "\n%%\n" for prompt in apart))
+        program.write(out, ((prompt + "\n%%\n").encode() for prompt in apart))
         print(f"prompts: {name}: {len(apart)}; {len(kept) - len(apart)} left out as too like a held-out one",
               file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main()
+    program.run(main)

@@ -2,6 +2,7 @@
 """Trains a DFlash drafter on data.safetensors of a folder; training/README.md says how. luce train-drafter runs it.
 Leaves checkpoint.pt (all that --resume needs) and drafter-f32.gguf (the network of the best evaluation)."""
 import argparse
+import io
 import math
 import os
 import sys
@@ -12,6 +13,7 @@ try:
 except ImportError:
     sys.exit(3)
 
+import program
 from data import Data, blocks_of, draft_vocabulary, rows_of
 from evaluate import accepted
 from export import export
@@ -117,8 +119,11 @@ class Training:
         self.save()
 
     def save(self):
+        """By way of memory: where a file fails it, torch.save says something of its own."""
+        made = io.BytesIO()
         torch.save(dict(net=self.net.state_dict(), optimiser=self.optimiser.state_dict(), step=self.step,
-                        seconds=self.seconds(), best=self.best, state=self.state, ids=self.ids, config=self.config), self.path + ".new")
+                        seconds=self.seconds(), best=self.best, state=self.state, ids=self.ids, config=self.config), made)
+        program.write(self.path + ".new", [made.getbuffer()])
         os.replace(self.path + ".new", self.path)
 
     def resume(self):
@@ -175,4 +180,4 @@ def main():
         sys.exit(130)
 
 
-main()
+program.run(main)
