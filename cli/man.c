@@ -8,8 +8,8 @@
 #include "cli/options.h"
 
 static const char exit_section[] =
-    ".SH EXIT STATUS\n0 done, 1 failed, 2 wrong usage, 70 a device was lost, 128 + N ended by signal N. A "
-    "failure is one line on standard error.\n";
+    ".SH EXIT STATUS\n0 done, 1 failed, 2 wrong usage, 3 not supported, 70 a device was lost, 128 + N ended by "
+    "signal N. A failure is one line on standard error.\n";
 
 static void head(struct buf *out, const char *command, const char *summary)
 {

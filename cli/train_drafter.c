@@ -50,8 +50,9 @@ static luce_status run_python(const struct job *j, const char *const *args, luce
     if (interrupted(NULL) || code == 128 + 2)
         return fail(err, LUCE_E_CANCELLED, "train-drafter: interrupted; the same command with --resume goes on");
     if (code == NO_TORCH)
-        return fail(err, LUCE_E_UNSUPPORTED, "train-drafter needs PyTorch, which '%s' does not have: '%s -m pip "
-                    "install -r %s/requirements.txt', or name another Python with --python", python, python,
+        return fail(err, LUCE_E_UNSUPPORTED,
+                    "train-drafter needs PyTorch, which '%s' does not have: '%s -m venv torch && torch/bin/python -m "
+                    "pip install -r %s/requirements.txt', then --python torch/bin/python", python, python,
                     j->o->recipe);
     return fail(err, LUCE_E_IO, "train-drafter: %s ended with code %d; what it wrote above says why", args[1], code);
 }
