@@ -40,6 +40,7 @@ luce_status input_read(struct buf *out, luce_error *err)
         if (out->len > TEXT_MAX)
             return fail(err, LUCE_E_ARG, "standard input: more than %d bytes; give less at once", TEXT_MAX);
         if (n) continue;
+        if (interrupted(NULL)) return fail(err, LUCE_E_CANCELLED, "interrupted while standard input was read");
         if (ferror(stdin)) return fail(err, LUCE_E_IO, "standard input: %s", strerror(errno));
         return LUCE_OK;
     }

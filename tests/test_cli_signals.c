@@ -173,6 +173,34 @@ TEST(cli_an_interrupted_perplexity_says_how_far_it_came_in_the_text)
     buf_drop(&err);
 }
 
+/* Standard input whose end never comes: more than a pipe holds is gone when somebody reads. */
+TEST(cli_waiting_for_standard_input_can_be_interrupted)
+{
+    char said[512];
+    int pipe_to[2];
+    if (!tiny_model()) return;
+    snprintf(said, sizeof said, "%s", scratch("waiting.err"));
+    CHECK_EQ(pipe(pipe_to), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(pipe_to[0], STDIN_FILENO);
+        close(pipe_to[1]);
+        redirect(STDOUT_FILENO, said);
+        execl(LUCE_PROGRAM, "luce", "perplexity", "-m", tiny_model(), (char *)NULL);
+        _exit(98);
+    }
+    static const char text[80000];
+    CHECK_EQ(write(pipe_to[1], text, sizeof text), (int)sizeof text);
+    kill(child, SIGTERM);
+    close(pipe_to[0]), close(pipe_to[1]);
+    CHECK_EQ(exit_code(child), 143);
+    struct buf err = { 0 };
+    luce_error e = { 0 };
+    CHECK_OK(file_read(&err, said, 1 << 16, &e), e);
+    CHECK_STR(buf_text(&err), "luce: interrupted while standard input was read\n");
+    buf_drop(&err);
+}
+
 TEST(cli_a_file_that_may_not_grow_is_an_error)
 {
     char said[512];
