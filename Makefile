@@ -98,7 +98,7 @@ device-check: build     ## check the GPU of this machine: kernels, whole models,
 	scripts/device-check build
 
 # The cards that the sources are written for; docs/hardware.md says which of them have run.
-CUDA_ALL := 75-real;80-real;86-real;89-real;90a-real;100-real;120-real;121-real
+CUDA_ALL := 75-real;80-real;86-real;89-real;90a-real;100a-real;120-real;121-real
 cuda-all: needs         ## compile the GPU sources for every NVIDIA architecture that they are written for (needs nvcc)
 	@$(call configure,build-cuda) -DLUCE_CUDA=ON "-DLUCE_CUDA_ARCHS=$(CUDA_ALL)" > /dev/null
 	cmake --build build-cuda -j $(JOBS) --target luce

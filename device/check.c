@@ -66,6 +66,7 @@ static bool same_bytes(uint32_t format, int dim, const uint8_t *a, int pos_a, co
 /* What is summed up over all written keys and values. */
 struct kv_error {
     double error, energy;
+    int n;                      /* numbers compared */
     bool moved;                 /* a byte changed that should not, or a commit is not exact */
     float *row;
 };
@@ -91,6 +92,7 @@ static void compare_half(struct kv_error *e, const struct case_env *env, int kin
         double diff = e->row[i] - want[i];
         e->error += isfinite(diff) ? diff * diff : (double)INFINITY;
         e->energy += want[i] * want[i];
+        e->n++;
     }
 }
 
@@ -125,8 +127,8 @@ static double rounding_slack(uint32_t format, double tolerance)
     }
 }
 
-/* Most error of new keys and values. A call that only copies them must round exactly as kv_encode. */
-static double kv_allowed(const struct rig *r, const struct call *writer, int layer)
+/* Most error of n new numbers of keys and values. A call that only copies them must round exactly as kv_encode. */
+static double kv_allowed(const struct rig *r, const struct call *writer, int layer, int n)
 {
     const struct rope_kv_attr *a = writer->attr;
     bool copies = writer->op == OP_ROPE_KV && a->layout == ROPE_NONE && !writer->w[W_QKV_QNORM] &&
@@ -135,7 +137,8 @@ static double kv_allowed(const struct rig *r, const struct call *writer, int lay
     const struct kv_layer *y = &r->env->kv.layer[layer];
     double tolerance = rig_tolerance(r), k = rounding_slack(y->k_format, tolerance);
     double v = rounding_slack(y->v_format, tolerance);
-    return 2 * tolerance + (k > v ? k : v);
+    const int few = 512;            /* among fewer, one next to a tie weighs more */
+    return 2 * tolerance + (k > v ? k : v) * (n > 0 && n < few ? (double)few / n : 1);
 }
 
 static luce_status compare_pages(struct check_walk *w, struct rig *r, struct interp *ref, const struct call *writer,
@@ -157,7 +160,7 @@ static luce_status compare_pages(struct check_walk *w, struct rig *r, struct int
     mem_free(e.row);
     if (st) return st;
     check_report(w, "new keys and values", e.energy > 0 ? e.error / e.energy : e.error,
-                 kv_allowed(r, writer, writer->layer));
+                 kv_allowed(r, writer, writer->layer, e.n));
     check_report(w, "committed and other positions", e.moved ? (double)INFINITY : 0, 0);
     return LUCE_OK;
 }

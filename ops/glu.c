@@ -71,7 +71,7 @@ static void cases(struct case_list *l)
     static const struct { int rows, in, ff; bool one_matrix; } any[] = {
         { 1, 1024, 322, false }, { 2, 768, 128, true }, { 3, 512, 81, false }, { 8, 256, 130, false },
         { 17, 512, 64, true }, { 33, 512, 17, false }, { 65, 256, 130, false }, { 200, 512, 64, true },
-        { 64, 1536, 250, false },
+        { 64, 1536, 250, false }, { 20, 512, 400, false },
     };
     for (size_t i = 0; i < COUNT(any); i++) {
         int n = any[i].rows;

@@ -100,7 +100,8 @@ static void cases(struct case_list *l)
 {
     static const int any[][3] = { { 256, 17, 0 }, { 512, 64, WITH_BIAS }, { 768, 1, WITH_BIAS | WITH_RESIDUAL },
                                   { 2304, 33, SOFTCAP }, { 256, 130, WITH_BIAS | WITH_RESIDUAL }, { 256, 33, THREE },
-                                  { 768, 600, WITH_RESIDUAL }, { 2304, 250, WITH_BIAS | WITH_RESIDUAL } };
+                                  { 768, 600, WITH_RESIDUAL }, { 2304, 250, WITH_BIAS | WITH_RESIDUAL },
+                                  { 256, 4200, 0 } };
     static const int f32[][3] = { { 1, 1, 0 }, { 31, 17, WITH_BIAS }, { 576, 64, WITH_RESIDUAL }, { 5120, 3, 0 } };
     for (int i = 0; i < (int)COUNT(any); i++)
         for (int j = i % 3; j < CASE_WIDTHS; j += 3) {

@@ -50,7 +50,7 @@ struct step_seq {
 
 struct step_row {
     int32_t token;              /* id, or -1 - i: row i of the buffer of given embeddings */
-    int32_t index;              /* position in its sequence */
+    int32_t index;              /* position in its sequence: past .. past + n_rows - 1 */
     int32_t rope[3];            /* rotary positions (all equal for one-axis models) */
     int32_t see;                /* last index it may see among committed and wide rows */
     int32_t seq;                /* into seq[] */

@@ -70,6 +70,7 @@ __device__ inline reach reach_of(const attn_args &a, const step *s, const item &
     reach r;
     r.t0 = max((int)(most - warp_max_whole(most - (uint32_t)low)), split0);
     r.t1 = min((int)warp_max_whole((uint32_t)high), split1);
+    if (r.t0 > r.t1) r.t0 = r.t1;               /* no row: no pages */
     r.all_from = (int)warp_max_whole((uint32_t)from);
     r.all_to = (int)(most - warp_max_whole(most - (uint32_t)to));
     return r;

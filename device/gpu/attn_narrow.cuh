@@ -9,7 +9,7 @@ enum { QUARTERS = 4, SPLIT_LEAST = 256, SPLIT_MOST = 2048 };
 
 /* What a row sees is cut into splits of one size, by the row's own position p: about `target` of them, so that all
  * multiprocessors have work behind a short text, and few parts are left behind a long one. Where the rows of a sequence
- * stand on both sides of a border of sizes, once in thousands of positions, each size has items of its own. */
+ * stand on both sides of a border of sizes (every target pages), each size has items of its own. */
 __host__ __device__ inline int split_size(int p, int window, int target)
 {
     const int seen = window && window <= p ? window : p + 1, pages = (seen - 1) / (target * PAGE) + 1;

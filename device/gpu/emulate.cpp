@@ -188,9 +188,15 @@ static fiber *ready(running *b, size_t w)
     return nullptr;
 }
 
+/* Of a cluster one block, each in every other launch, runs only while the other one waits: who overwrites what it still
+ * reads is seen. */
+static bool held_back(const running *b)
+{
+    return b->other && idle == 0 && (b->first == b) == backwards;
+}
 /* Who runs next: of the own warp if it can, then of the warps after it, in a ring over the blocks. own_last: the
  * own warp is asked after all others. NULL: everybody waits. */
-static fiber *next(bool own_last)
+static fiber *next(bool own_last, bool all)
 {
     const fiber *now = static_cast<fiber *>(emulated_now);
     size_t b = 0, w = now ? now->nth_warp : 0, total = 0;
@@ -199,12 +205,13 @@ static fiber *next(bool own_last)
         if (now && blocks[i].get() == now->block) b = i;
     }
     for (size_t i = 0; i <= total; i++) {
-        if (fiber *f = i || !own_last ? ready(blocks[b].get(), w) : nullptr) return f;
+        if (all || !held_back(blocks[b].get()))
+            if (fiber *f = i || !own_last ? ready(blocks[b].get(), w) : nullptr) return f;
         if (++w < blocks[b]->warps.size()) continue;
         w = 0;
         b = (b + 1) % blocks.size();
     }
-    return nullptr;
+    return all ? nullptr : next(own_last, true);
 }
 
 /* The next turn; the current thread has said what it waits for. */
@@ -214,7 +221,7 @@ static void turn(bool paused)
     const size_t threads = blocks.size() * work->block.x;
     const bool more = n_started < work->grid.x * work->grid.y * work->grid.z;
     idle = paused ? idle + 1 : 0;
-    if (idle <= 4 * threads || !more) to = next(paused);
+    if (idle <= 4 * threads || !more) to = next(paused, work->cluster < 2);
     if (idle > 1000 * threads) to = nullptr;
     if (!to) {
         if (!more) emulated_stop("the threads of a launch wait for each other for ever");
@@ -246,7 +253,7 @@ static void finish()
     idle = 0;
     if (!blocks.empty()) {
         emulated_now = nullptr;
-        to = next(false);
+        to = next(false, true);
     }
     if (!to && n_started < work->grid.x * work->grid.y * work->grid.z) to = ready(start_block(), 0);
     if (!to && !blocks.empty()) emulated_stop("the threads of a launch wait for each other for ever");
@@ -306,6 +313,12 @@ void bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *bar, bool)
     if (bytes % 16 || (uintptr_t)to % 16 || (uintptr_t)from % 16) emulated_stop("a bulk copy that is not aligned to 16 bytes");
     emulated_now->block->bulk.push_back({ to, from, bytes, bar });
 }
+static void arrive_copy(const emulated_copy &c)
+{
+    memcpy(c.to, c.from, c.bytes);
+    *c.bar = (*c.bar & ~(uint64_t)UINT32_MAX) | (uint32_t)(*c.bar - c.bytes);
+    settle(c.bar);
+}
 /* The same place in the other block of the cluster. */
 template <class T> static T *across(T *place)
 {
@@ -317,7 +330,9 @@ void bulk_load_both(void *to, const void *from, uint32_t bytes, uint64_t *bar)
 {
     emulated_block *b = emulated_now->block;
     bulk_load(to, from, bytes, bar, false);
-    b->other->bulk.push_back({ across((uint8_t *)to), from, bytes, across(bar) });
+    const emulated_copy c = { across((uint8_t *)to), from, bytes, across(bar) };
+    if (backwards) b->other->bulk.push_back(c);
+    else arrive_copy(c);        /* as early as it may come */
 }
 uint32_t cluster_add(uint32_t *word)
 {
@@ -344,9 +359,7 @@ void bar_wait(uint64_t *bar, uint32_t parity)
                 continue;
             }
             bulk.erase(bulk.begin() + (ptrdiff_t)i);
-            memcpy(c.to, c.from, c.bytes);
-            *bar = (*bar & ~(uint64_t)UINT32_MAX) | (uint32_t)(*bar - c.bytes);
-            settle(bar);
+            arrive_copy(c);
             any = true;
         }
         if (!any) emulated_pause();

@@ -1,9 +1,9 @@
 /* device/gpu/linear_narrow.cuh - products of quantised weights with 1 to 64 rows of activations.
  *
  * y[n][row] = sum_k w[row][k] x[n][k]. Weights are read once, as a stream; the limit is memory.
- * Mapping: a strip is 128 rows; a unit is one strip times 64 columns; the units, strip after strip, are
- * cut into one contiguous range a block (one block a multiprocessor), so every block reads the same
- * number of consecutive bytes. Activations should be read less often: products of gate and up, which are large, take
+ * Mapping: a strip is 128 rows; a unit is what a block multiplies at a time (a strip, or more: below) times 64 columns;
+ * the units are cut into one contiguous range a block (one block a multiprocessor), so every block reads the same
+ * number of bytes, from one strip on to the next. Activations should be read less often: products of gate and up, which are large, take
  * two strips at a time; and on cards that have clusters two blocks are a team, which takes two strips (or pairs) by the
  * same columns and, from CAST_FROM rows on, fetches an activation once into the shared memory of both. What a team
  * takes at a time is a band: strips n_bands apart, so that each warp reads on from one strip to the next. In a block,
@@ -12,7 +12,7 @@
  * panels from shared memory. From GROUP_FROM column tiles on, the warps of a kw multiply together where the card has
  * products of warp groups: their sums have the same bits as the matrix instruction's.
  * Order of the sum of one output: per kw over ascending u (k ascending within a tile by the matrix
- * instruction), then kw ascending, then blocks ascending. It depends on the weight's shape, its format
+ * instruction), then kw ascending, then teams ascending. It depends on the weight's shape, its format
  * and the number of multiprocessors alone: never on the width, on other rows, or on timing.
  * Strips that several blocks share: every block but the first writes its part to scratch, which holds NOT_YET until
  * then; the first block, which comes to the strip at the end of its range, reads until every word is something else,
@@ -105,7 +105,7 @@ template <class F, int NT_, bool SMALL, bool PAIR> struct linear_shape {
     typedef F format;
     enum {
         NT = NT_,
-        STRIPS = PAIR ? 2 : 1,          /* of a band */
+        STRIPS = PAIR ? 2 : 1,          /* of a band, a block's */
         ROWS_W = ROW_WARPS * STRIPS,    /* warps beside each other in rows, */
         KW = F::KWARPS / STRIPS,        /* and in columns */
         WARPS = ROWS_W * KW,
@@ -117,7 +117,7 @@ template <class F, int NT_, bool SMALL, bool PAIR> struct linear_shape {
         RING = WARPS * STAGES * F::TILE,
         JOINED = SMALL ? 4 : 8,         /* sums of a lane that are joined at a time */
         SUMS = WARPS * JOINED * WARP * 4,               /* [rw][kw][sum][lane], */
-        OUTPUT = PAIR ? NT * X_CHUNK * STRIPS : 0,      /* or what becomes of a band: chunks of the next product */
+        OUTPUT = PAIR ? NT * X_CHUNK * STRIPS : 0,      /* or what becomes of them: chunks of the next product */
         REDUCE = SUMS > OUTPUT ? SUMS : OUTPUT,
         FIXED = (F::LUT + RING + REDUCE + 128 + 1023) / 1024 * 1024,
         LEAST = FIXED + KW * NT * X_CHUNK,      /* with a chunk of activations for each warp of a row group */
@@ -224,8 +224,8 @@ __device__ inline void sum_warps(const float acc[2][S::NT * 4], float v[2][S::MI
 /* A word of a part that is not there; no sum has these bits, since what is not a number is written as another one. */
 enum : uint32_t { NOT_YET = 0xffffffffu };
 
-/* Sums over the blocks 0 .. `last` that share a piece of a band, of which this is number `nth`. Only block 0 has the
- * whole sum afterwards. */
+/* Sums over the blocks 0 .. `last`, of as many teams, that share a piece of a band, of which this is number `nth`. Only
+ * block 0 has the whole sum afterwards. */
 template <class S>
 __device__ inline void sum_blocks(const linear_args &a, int piece, int nth, int last, float v[2][S::MINE], int warp,
                                   int lane)
