@@ -3,14 +3,14 @@
  * y[n][row] = sum_k w[row][k] x[n][k]. Weights are read once, as a stream; the limit is memory.
  * Mapping: a strip is 128 rows; a unit is what a block multiplies at a time (a strip, or more: below) times 64 columns;
  * the units are cut into one contiguous range a block (one block a multiprocessor), so every block reads the same
- * number of bytes, from one strip on to the next. Activations should be read less often: products of gate and up, which are large, take
- * two strips at a time; and on cards that have clusters two blocks are a team, which takes two strips (or pairs) by the
- * same columns and, from CAST_FROM rows on, fetches an activation once into the shared memory of both. What a team
- * takes at a time is a band: strips n_bands apart, so that each warp reads on from one strip to the next. In a block,
- * warp (rw, kw) multiplies rows 32 rw .. of the units u with u % KW == kw: its tiles come through its own ring in
- * shared memory (asynchronous copies, STAGES - 1 ahead, started before the wait for the kernel before), activations in
- * panels from shared memory. From GROUP_FROM column tiles on, the warps of a kw multiply together where the card has
- * products of warp groups: their sums have the same bits as the matrix instruction's.
+ * number of bytes, from one strip on to the next. Activations should be read less often: products of gate and up, which
+ * are large, take two strips at a time; and on cards that have clusters two blocks are a team, which takes two strips (or
+ * pairs) by the same columns and, from CAST_FROM rows on, fetches an activation once into the shared memory of both.
+ * What a team takes at a time is a band: strips n_bands apart, so that each warp reads on from one strip to the next.
+ * In a block, warp (rw, kw) multiplies rows 32 rw .. of the units u with u % KW == kw: its tiles come through its own
+ * ring in shared memory (asynchronous copies, STAGES - 1 ahead, started before the wait for the kernel before),
+ * activations in panels from shared memory. From GROUP_FROM column tiles on, the warps of a kw multiply together where
+ * the card has products of warp groups: their sums have the same bits as the matrix instruction's.
  * Order of the sum of one output: per kw over ascending u (k ascending within a tile by the matrix
  * instruction), then kw ascending, then teams ascending. It depends on the weight's shape, its format
  * and the number of multiprocessors alone: never on the width, on other rows, or on timing.
