@@ -4,8 +4,8 @@
  * Mapping: a strip is 128 rows; a unit is what a block multiplies at a time (a strip, or more: below) times 64 columns;
  * the units are cut into one contiguous range a block (one block a multiprocessor), so every block reads the same
  * number of bytes, from one strip on to the next. Activations should be read less often: products of gate and up, which
- * are large, take two strips at a time; and on cards that have clusters two blocks are a team, which takes two strips (or
- * pairs) by the same columns and, from CAST_FROM rows on, fetches an activation once into the shared memory of both.
+ * are large, take two strips at a time; and on cards that have clusters two blocks are a team, which takes two strips
+ * (or pairs) by the same columns and, from CAST_FROM rows on, fetches an activation once into shared memory of both.
  * What a team takes at a time is a band: strips n_bands apart, so that each warp reads on from one strip to the next.
  * In a block, warp (rw, kw) multiplies rows 32 rw .. of the units u with u % KW == kw: its tiles come through its own
  * ring in shared memory (asynchronous copies, STAGES - 1 ahead, started before the wait for the kernel before),
