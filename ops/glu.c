@@ -71,7 +71,6 @@ static void cases(struct case_list *l)
     static const struct { int rows, in, ff; bool one_matrix; } any[] = {
         { 1, 1024, 322, false }, { 2, 768, 128, true }, { 3, 512, 81, false }, { 8, 256, 130, false },
         { 17, 512, 64, true }, { 33, 512, 17, false }, { 65, 256, 130, false }, { 200, 512, 64, true },
-        { 64, 1536, 250, false }, { 20, 512, 400, false },
     };
     for (size_t i = 0; i < COUNT(any); i++) {
         int n = any[i].rows;
@@ -79,6 +78,11 @@ static void cases(struct case_list *l)
                                        .p = { any[i].in, any[i].ff, i % 2, any[i].one_matrix }, .record = record_case,
                                        .label = any[i].one_matrix ? "one matrix" : "" });
     }
+    /* Several strips, and columns enough for several panels of activations. */
+    case_add(l, &(struct op_case){ .n_rows = 64, .format = Q_Q4_K, .p = { 1536, 250, ACT_SILU }, .record = record_case,
+                                   .label = "" });
+    case_add(l, &(struct op_case){ .n_rows = 20, .format = Q_IQ4_XS, .p = { 512, 400, ACT_SILU }, .record = record_case,
+                                   .label = "" });
     case_add(l, &(struct op_case){ .n_rows = 5, .p = { 31, 3, ACT_GELU_TANH }, .record = record_case,
                                    .label = "31 columns" });
 }

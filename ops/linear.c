@@ -99,9 +99,12 @@ static struct val record_case(struct case_env *env, const struct op_case *c)
 static void cases(struct case_list *l)
 {
     static const int any[][3] = { { 256, 17, 0 }, { 512, 64, WITH_BIAS }, { 768, 1, WITH_BIAS | WITH_RESIDUAL },
-                                  { 2304, 33, SOFTCAP }, { 256, 130, WITH_BIAS | WITH_RESIDUAL }, { 256, 33, THREE },
-                                  { 768, 600, WITH_RESIDUAL }, { 2304, 250, WITH_BIAS | WITH_RESIDUAL },
-                                  { 256, 4200, 0 } };
+                                  { 2304, 33, SOFTCAP }, { 256, 130, WITH_BIAS | WITH_RESIDUAL }, { 256, 33, THREE } };
+    /* Several strips, and columns enough for several panels of activations. */
+    static const struct { int in, out, flags; uint32_t format; } large[] = {
+        { 768, 600, WITH_RESIDUAL, Q_Q4_K }, { 2304, 250, WITH_BIAS | WITH_RESIDUAL, Q_IQ4_XS },
+        { 2304, 250, 0, Q_F16 }, { 256, 4200, 0, Q_Q8_0 },
+    };
     static const int f32[][3] = { { 1, 1, 0 }, { 31, 17, WITH_BIAS }, { 576, 64, WITH_RESIDUAL }, { 5120, 3, 0 } };
     for (int i = 0; i < (int)COUNT(any); i++)
         for (int j = i % 3; j < CASE_WIDTHS; j += 3) {
@@ -110,6 +113,11 @@ static void cases(struct case_list *l)
                                            .p = { any[i][0], any[i][1], any[i][2] }, .record = record_case,
                                            .label = "" });
         }
+    for (size_t i = 0; i < COUNT(large); i++)
+        for (int j = 0; j < 3; j++)
+            case_add(l, &(struct op_case){ .n_rows = j == 0 ? 1 : j == 1 ? 17 : 64, .format = large[i].format,
+                                           .p = { large[i].in, large[i].out, large[i].flags }, .record = record_case,
+                                           .label = "" });
     for (int i = 0; i < 4; i++)
         for (int j = i; j < CASE_WIDTHS; j += 3) {
             int n = case_widths[j];
