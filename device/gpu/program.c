@@ -84,7 +84,7 @@ static bool made_by_reader(const struct program *p, struct val v)
     const struct call *c = &t->calls[x->producer], *reader = &t->calls[first];
     if (plan_last_use(t, c->in[0].id, &p->plan->bucket) < first) return false;
     if (c->op == OP_SHORT_CONV)
-        return reader->op == OP_DELTA && reader->layer == c->layer && reader->in[0].id == v.id &&
+        return p->cache && reader->op == OP_DELTA && reader->layer == c->layer && reader->in[0].id == v.id &&
             x->last_use == first && delta_can_convolve(p->cache->layout->layer[c->layer].state.taps, rows);
     return c->op == OP_ROUTE && c->out[0].id == v.id && reader->op == OP_MOE_GLU && reader->in[1].id == v.id &&
         first_use(t, c->out[1]) > first && route_can_inside(((const struct route_attr *)c->attr)->experts, rows);
