@@ -177,13 +177,18 @@ struct weight *case_weight_f32(struct case_env *env, int in, int out, float mean
     return weight_in(env, in, out, Q_F32, mean, std);
 }
 
+static void put_f32(struct weight *w, int i, float f)
+{
+    memcpy((uint8_t *)(uintptr_t)w->host + 4 * i, &f, 4);
+}
+
 struct weight *case_freq(struct case_env *env, int dims)
 {
     bool fresh;
     struct weight *w = next_weight(env, dims / 2, 0, Q_F32, &fresh);
     for (int i = 0; fresh && i < dims / 2; i++) {
         float f = (float)pow(10000, -2.0 * i / dims);
-        memcpy((uint8_t *)(uintptr_t)w->host + 4 * i, &f, 4);
+        put_f32(w, i, f);
     }
     return w;
 }
@@ -194,7 +199,7 @@ struct weight *case_allowed(struct case_env *env, int cols)
     struct weight *w = next_weight(env, cols, 0, Q_F32, &fresh);
     for (int i = 0; fresh && i < cols; i++) {
         float f = cols > 1 && case_random(env) % 4 == 0 ? -INFINITY : 0;
-        memcpy((uint8_t *)(uintptr_t)w->host + 4 * i, &f, 4);
+        put_f32(w, i, f);
     }
     return w;
 }
@@ -205,7 +210,7 @@ struct weight *case_eighths(struct case_env *env, int cols)
     struct weight *w = next_weight(env, cols, 0, Q_F32, &fresh);
     for (int i = 0; fresh && i < cols; i++) {
         float f = ((float)(case_random(env) % 9) - 4) / 8;
-        memcpy((uint8_t *)(uintptr_t)w->host + 4 * i, &f, 4);
+        put_f32(w, i, f);
     }
     return w;
 }

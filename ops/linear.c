@@ -105,6 +105,7 @@ static void cases(struct case_list *l)
         { 768, 600, WITH_RESIDUAL, Q_Q4_K }, { 2304, 250, WITH_BIAS | WITH_RESIDUAL, Q_IQ4_XS },
         { 2304, 250, 0, Q_F16 }, { 256, 4200, 0, Q_Q8_0 },
     };
+    static const int rows[] = { 1, 17, 64 };
     static const int f32[][3] = { { 1, 1, 0 }, { 31, 17, WITH_BIAS }, { 576, 64, WITH_RESIDUAL }, { 5120, 3, 0 } };
     for (int i = 0; i < (int)COUNT(any); i++)
         for (int j = i % 3; j < CASE_WIDTHS; j += 3) {
@@ -114,8 +115,8 @@ static void cases(struct case_list *l)
                                            .label = "" });
         }
     for (size_t i = 0; i < COUNT(large); i++)
-        for (int j = 0; j < 3; j++)
-            case_add(l, &(struct op_case){ .n_rows = j == 0 ? 1 : j == 1 ? 17 : 64, .format = large[i].format,
+        for (size_t j = 0; j < COUNT(rows); j++)
+            case_add(l, &(struct op_case){ .n_rows = rows[j], .format = large[i].format,
                                            .p = { large[i].in, large[i].out, large[i].flags }, .record = record_case,
                                            .label = "" });
     for (int i = 0; i < 4; i++)

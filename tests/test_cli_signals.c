@@ -143,6 +143,15 @@ TEST(cli_ends_with_128_and_the_signal_when_it_is_interrupted)
     buf_drop(&err);
 }
 
+static void check_said(const char *path, const char *want)
+{
+    struct buf text = { 0 };
+    luce_error err = { 0 };
+    CHECK_OK(file_read(&text, path, 1 << 16, &err), err);
+    CHECK_STR(buf_text(&text), want);
+    buf_drop(&text);
+}
+
 /* A text of several windows that comes only after the signal. */
 TEST(cli_an_interrupted_perplexity_says_how_far_it_came_in_the_text)
 {
@@ -166,11 +175,7 @@ TEST(cli_an_interrupted_perplexity_says_how_far_it_came_in_the_text)
     CHECK_EQ(write(fd, bytes, sizeof bytes), BYTES);
     close(fd);
     CHECK_EQ(exit_code(child), 130);
-    struct buf err = { 0 };
-    luce_error e = { 0 };
-    CHECK_OK(file_read(&err, said, 1 << 16, &e), e);
-    CHECK_STR(buf_text(&err), "luce: perplexity: interrupted when 0 of the text's 1000 tokens were scored\n");
-    buf_drop(&err);
+    check_said(said, "luce: perplexity: interrupted when 0 of the text's 1000 tokens were scored\n");
 }
 
 /* Standard input whose end never comes: more than a pipe holds is gone when somebody reads. */
@@ -194,11 +199,7 @@ TEST(cli_waiting_for_standard_input_can_be_interrupted)
     kill(child, SIGTERM);
     close(pipe_to[0]), close(pipe_to[1]);
     CHECK_EQ(exit_code(child), 143);
-    struct buf err = { 0 };
-    luce_error e = { 0 };
-    CHECK_OK(file_read(&err, said, 1 << 16, &e), e);
-    CHECK_STR(buf_text(&err), "luce: interrupted while standard input was read\n");
-    buf_drop(&err);
+    check_said(said, "luce: interrupted while standard input was read\n");
 }
 
 TEST(cli_a_file_that_may_not_grow_is_an_error)

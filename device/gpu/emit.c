@@ -1,4 +1,5 @@
-/* device/gpu/emit.c - calls of a tape to launches of kernels, one function per op. */
+/* device/gpu/emit.c - calls of a tape to launches of kernels, one function per op: long because all ops are here, so
+ * that which of them go together can be read in one place. */
 #include "base/mem.h"
 #include "device/gpu/program.h"
 
@@ -123,6 +124,11 @@ static void convert(struct emitter *e, struct val x)
     if (p->form_from == e->index) map(e, x, (struct val){ 0 }, NULL, program_form(e->p, x), MAP_COPY, x);
 }
 
+static const struct call *producer_of(const struct emitter *e, struct val x)
+{
+    return &e->p->tape->calls[e->p->tape->values[x.id].producer];
+}
+
 /* Whether who reads the value makes it. */
 static bool inside(const struct emitter *e, struct val x)
 {
@@ -131,7 +137,7 @@ static bool inside(const struct emitter *e, struct val x)
 static struct made made(const struct emitter *e, struct val x)
 {
     if (!inside(e, x)) return (struct made){ 0 };
-    const struct call *c = &e->p->tape->calls[e->p->tape->values[x.id].producer];
+    const struct call *c = producer_of(e, x);
     struct made m = program_made(e->p, x);
     m.x = value_at(e, c->in[0]), m.w = vector_at(c->w[0]), m.y = output_at(e, x), m.gate = value_at(e, c->in[1]);
     return m;
@@ -230,7 +236,7 @@ static void experts(struct emitter *e, float *y, enum product_epilogue epilogue,
                              .width = moe_width(bucket_rows(e, e->c->in[0])), .unit = w->unit,
                              .shared_unit = own ? own->unit : 1, .scale = scale };
     if (e->c->op == OP_MOE_GLU && inside(e, e->c->in[1]))
-        p.route = route_of(e, &e->p->tape->calls[e->p->tape->values[e->c->in[1].id].producer]);
+        p.route = route_of(e, producer_of(e, e->c->in[1]));
     struct launch *l = push(e, 2);
     if (!l) return;
     launch_moe_product(l, &p, e->g->n_units);
@@ -433,7 +439,7 @@ static void emit_delta(struct emitter *e)
     struct delta_args x = delta_of(e->p, e->c);
     x.x = value_at(e, e->c->in[0]);
     if (inside(e, e->c->in[0])) {
-        x.conv = short_conv_of(e, &e->p->tape->calls[e->p->tape->values[e->c->in[0].id].producer]);
+        x.conv = short_conv_of(e, producer_of(e, e->c->in[0]));
         x.x = x.conv.x;
         x.x_cols = x.conv.x_cols;
     }

@@ -43,6 +43,15 @@ struct made program_made(const struct program *p, struct val v)
     return m;
 }
 
+/* The first call that reads a value; n_calls: none. */
+static int first_use(const struct tape *t, struct val v)
+{
+    for (int i = t->values[v.id].producer + 1; i < t->n_calls; i++)
+        for (int j = 0; j < t->calls[i].n_in; j++)
+            if (t->calls[i].in[j].id == v.id) return i;
+    return t->n_calls;
+}
+
 /* Whether products make a value: its first reader is one of them, which writes it for those that want f32, and what it
  * is made of is there as long as it is read. A NORM that begins with a sum over slots stays apart, where its block has
  * the row at hand (norm_follows in emit.c). */
@@ -58,19 +67,11 @@ static bool made_inside(const struct program *p, struct val v)
     for (int j = 0; j < c->n_in; j++)
         if (plan_last_use(t, c->in[j].id, &p->plan->bucket) < place->form_to) return false;
     if (producer && c[-1].op == OP_MOE_DOWN && c[-1].out[0].id == c->in[0].id && !place->f32) return false;
-    for (int i = producer + 1; i < t->n_calls; i++)
-        for (int j = t->calls[i].n_in - 1; j >= 0; j--)
-            if (t->calls[i].in[j].id == v.id) return !j && is_product(&t->calls[i]);
-    return false;
-}
-
-/* The first call that reads a value; n_calls: none. */
-static int first_use(const struct tape *t, struct val v)
-{
-    for (int i = t->values[v.id].producer + 1; i < t->n_calls; i++)
-        for (int j = 0; j < t->calls[i].n_in; j++)
-            if (t->calls[i].in[j].id == v.id) return i;
-    return t->n_calls;
+    const int first = first_use(t, v);
+    if (first == t->n_calls) return false;
+    for (int j = 1; j < t->calls[first].n_in; j++)
+        if (t->calls[first].in[j].id == v.id) return false;
+    return is_product(&t->calls[first]);
 }
 
 /* Whether DELTA makes what SHORT_CONV would give it, or MOE_GLU what ROUTE would: what goes into it is still there, and
