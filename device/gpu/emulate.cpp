@@ -27,8 +27,6 @@ struct running : emulated_block {
     std::vector<emulated_warp> warps;
     std::vector<int> turn;      /* lane of each warp that ran last */
     std::vector<uint8_t> room;  /* of shared memory */
-    int came;                   /* to cluster_sync, of both blocks; of the first */
-    unsigned phase;
 };
 struct kernel {
     emulated_call call;
@@ -38,7 +36,6 @@ struct launched {
     const void *kernel;
     emulated_dim grid, block;
     size_t shared;
-    unsigned cluster;           /* blocks */
     std::vector<uint64_t> args; /* copied, when captured */
 };
 struct emulated_graph {
@@ -127,7 +124,7 @@ static fiber *new_fiber()
     return f;
 }
 
-static running *start_one()
+static running *start_block()
 {
     static const unsigned never = 0;
     std::unique_ptr<running> b(spare.empty() ? new running() : spare.back().release());
@@ -156,20 +153,8 @@ static running *start_one()
         f->copies.clear(), f->groups.clear();
         f->products.clear(), f->product_groups.clear();
     }
-    b->first = b->other = nullptr;
-    b->came = 0, b->phase = 0;
     blocks.push_back(std::move(b));
     return blocks.back().get();
-}
-/* The next block; of a cluster both, of which the second is returned in every other launch. */
-static running *start_block()
-{
-    running *one = start_one();
-    if (work->cluster < 2) return one;
-    running *two = start_one();
-    one->first = two->first = one;
-    one->other = two, two->other = one;
-    return backwards ? two : one;
 }
 
 /* A lane of the warp that can run, after the one that ran last. */
@@ -188,15 +173,9 @@ static fiber *ready(running *b, size_t w)
     return nullptr;
 }
 
-/* Of a cluster one block, each in every other launch, runs only while the other one waits: who overwrites what it still
- * reads is seen. */
-static bool held_back(const running *b)
-{
-    return b->other && idle == 0 && (b->first == b) == backwards;
-}
 /* Who runs next: of the own warp if it can, then of the warps after it, in a ring over the blocks. own_last: the
  * own warp is asked after all others. NULL: everybody waits. */
-static fiber *next(bool own_last, bool all)
+static fiber *next(bool own_last)
 {
     const fiber *now = static_cast<fiber *>(emulated_now);
     size_t b = 0, w = now ? now->nth_warp : 0, total = 0;
@@ -205,13 +184,12 @@ static fiber *next(bool own_last, bool all)
         if (now && blocks[i].get() == now->block) b = i;
     }
     for (size_t i = 0; i <= total; i++) {
-        if (all || !held_back(blocks[b].get()))
-            if (fiber *f = i || !own_last ? ready(blocks[b].get(), w) : nullptr) return f;
+        if (fiber *f = i || !own_last ? ready(blocks[b].get(), w) : nullptr) return f;
         if (++w < blocks[b]->warps.size()) continue;
         w = 0;
         b = (b + 1) % blocks.size();
     }
-    return all ? nullptr : next(own_last, true);
+    return nullptr;
 }
 
 /* The next turn; the current thread has said what it waits for. */
@@ -221,7 +199,7 @@ static void turn(bool paused)
     const size_t threads = blocks.size() * work->block.x;
     const bool more = n_started < work->grid.x * work->grid.y * work->grid.z;
     idle = paused ? idle + 1 : 0;
-    if (idle <= 4 * threads || !more) to = next(paused, work->cluster < 2);
+    if (idle <= 4 * threads || !more) to = next(paused);
     if (idle > 1000 * threads) to = nullptr;
     if (!to) {
         if (!more) emulated_stop("the threads of a launch wait for each other for ever");
@@ -241,7 +219,6 @@ static void finish()
     if (--b->live && b->barrier[0].arrived == b->live) b->barrier[0].arrived = 0, b->barrier[0].phase++;
     if (b->live) return turn(false);
     if (!b->bulk.empty()) emulated_stop("a block ends while copies into it are on their way");
-    if (b->other) b->other->other = nullptr;
     resting.insert(resting.end(), static_cast<running *>(b)->threads.begin(), static_cast<running *>(b)->threads.end());
     for (size_t i = 0; i < blocks.size(); i++)
         if (blocks[i].get() == b) {
@@ -253,7 +230,7 @@ static void finish()
     idle = 0;
     if (!blocks.empty()) {
         emulated_now = nullptr;
-        to = next(false, true);
+        to = next(false);
     }
     if (!to && n_started < work->grid.x * work->grid.y * work->grid.z) to = ready(start_block(), 0);
     if (!to && !blocks.empty()) emulated_stop("the threads of a launch wait for each other for ever");
@@ -313,40 +290,6 @@ void bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *bar, bool)
     if (bytes % 16 || (uintptr_t)to % 16 || (uintptr_t)from % 16) emulated_stop("a bulk copy that is not aligned to 16 bytes");
     emulated_now->block->bulk.push_back({ to, from, bytes, bar });
 }
-static void arrive_copy(const emulated_copy &c)
-{
-    memcpy(c.to, c.from, c.bytes);
-    *c.bar = (*c.bar & ~(uint64_t)UINT32_MAX) | (uint32_t)(*c.bar - c.bytes);
-    settle(c.bar);
-}
-/* The same place in the other block of the cluster. */
-template <class T> static T *across(T *place)
-{
-    emulated_block *b = emulated_now->block;
-    if (!b->other) emulated_stop("shared memory of a block that is not there");
-    return (T *)(b->other->shared + ((const uint8_t *)place - b->shared));
-}
-void bulk_load_both(void *to, const void *from, uint32_t bytes, uint64_t *bar)
-{
-    emulated_block *b = emulated_now->block;
-    bulk_load(to, from, bytes, bar, false);
-    const emulated_copy c = { across((uint8_t *)to), from, bytes, across(bar) };
-    if (backwards) b->other->bulk.push_back(c);
-    else arrive_copy(c);        /* as early as it may come */
-}
-uint32_t cluster_add(uint32_t *word)
-{
-    if (emulated_now->block != emulated_now->block->first) word = across(word);
-    return (*word)++;
-}
-void cluster_sync()
-{
-    running *first = static_cast<running *>(emulated_now->block->first);
-    if (!first) emulated_stop("a barrier of a cluster that is not there");
-    if (++first->came < 2 * (int)work->block.x) return emulated_wait(&first->phase);
-    first->came = 0;
-    first->phase++;
-}
 void bar_wait(uint64_t *bar, uint32_t parity)
 {
     while ((*bar >> 63) == parity) {
@@ -359,7 +302,9 @@ void bar_wait(uint64_t *bar, uint32_t parity)
                 continue;
             }
             bulk.erase(bulk.begin() + (ptrdiff_t)i);
-            arrive_copy(c);
+            memcpy(c.to, c.from, c.bytes);
+            *bar = (*bar & ~(uint64_t)UINT32_MAX) | (uint32_t)(*bar - c.bytes);
+            settle(bar);
             any = true;
         }
         if (!any) emulated_pause();
@@ -575,11 +520,7 @@ emulatedError_t emulatedLaunchKernelExC(const emulatedLaunchConfig_t *c, const v
         c->blockDim.x > THREADS_MOST || c->blockDim.y * c->blockDim.z != 1 ||
         c->gridDim.x == 0 || c->gridDim.y == 0 || c->gridDim.z == 0 || c->gridDim.y > 65535 || c->gridDim.z > 65535)
         return emulatedErrorLaunch;
-    unsigned cluster = 1;
-    for (unsigned i = 0; i < c->numAttrs; i++)
-        if (c->attrs[i].id == emulatedLaunchAttributeClusterDimension) cluster = c->attrs[i].val.clusterDim.x;
-    if (cluster < 1 || cluster > 2 || c->gridDim.x % cluster) return emulatedErrorLaunch;
-    launched l = { k, c->gridDim, c->blockDim, c->dynamicSmemBytes, cluster, {} };
+    launched l = { k, c->gridDim, c->blockDim, c->dynamicSmemBytes, {} };
     if (!capturing) {
         drain();
         run(&l, args);

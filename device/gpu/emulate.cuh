@@ -63,7 +63,6 @@ struct emulated_block {
         unsigned phase;
     } barrier[16];
     std::vector<emulated_copy> bulk;        /* on their way */
-    emulated_block *first, *other;          /* of its cluster of two; NULL: none, or it has ended */
 };
 struct emulated_thread {
     emulated_dim index;
@@ -293,9 +292,6 @@ void bar_expect(uint64_t *bar, uint32_t bytes);
 void bar_arrive(uint64_t *bar);
 void bar_wait(uint64_t *bar, uint32_t parity);
 void bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *bar, bool evict_first);
-void cluster_sync();
-uint32_t cluster_add(uint32_t *word);
-void bulk_load_both(void *to, const void *from, uint32_t bytes, uint64_t *bar);
 inline void bar_fence() {}
 inline void shared_fence() {}
 inline void bulk_prefetch(const void *, uint32_t) {}

@@ -30,7 +30,6 @@ enum {
     emulatedStreamNonBlocking = 1,
     emulatedStreamCaptureModeThreadLocal = 1,
     emulatedFuncAttributeMaxDynamicSharedMemorySize = 8,
-    emulatedLaunchAttributeClusterDimension = 4,
     emulatedLaunchAttributeProgrammaticStreamSerialization = 6,
 };
 
@@ -48,7 +47,6 @@ typedef struct {
     int id;
     struct {
         int programmaticStreamSerializationAllowed;
-        struct emulated_dim clusterDim;
     } val;
 } emulatedLaunchAttribute;
 typedef struct {

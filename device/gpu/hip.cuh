@@ -149,9 +149,6 @@ __device__ inline void bar_wait(uint64_t *, uint32_t) {}
 __device__ inline void bar_arrive(uint64_t *) {}
 __device__ inline void bulk_load(void *, const void *, uint32_t, uint64_t *, bool) {}
 __device__ inline void bulk_prefetch(const void *, uint32_t) {}
-__device__ inline void cluster_sync() {}
-__device__ inline uint32_t cluster_add(uint32_t *) { return 0; }
-__device__ inline void bulk_load_both(void *, const void *, uint32_t, uint64_t *) {}
 __device__ inline void copy16(void *to_shared, const void *from)
 {
     *(uint4 *)to_shared = *(const uint4 *)from;

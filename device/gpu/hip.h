@@ -24,16 +24,14 @@ static inline hipError_t hip_instantiate(hipGraphExec_t *out, hipGraph_t g, unsi
 #define hipFreeHost(p) hipHostFree(p)
 #define hipGraphInstantiate(out, g, flags) hip_instantiate(out, g, flags)
 
-/* A launch with its attributes. That it may overlap its predecessor is a hint that HIP has no word for; its kernels ask
- * for no clusters. */
+/* A launch with its attributes; that it may overlap its predecessor is a hint that HIP has no word for. */
 typedef struct {
     int id;
     struct {
         int programmaticStreamSerializationAllowed;
-        dim3 clusterDim;
     } val;
 } hipLaunchAttribute;
-enum { hipLaunchAttributeProgrammaticStreamSerialization, hipLaunchAttributeClusterDimension };
+enum { hipLaunchAttributeProgrammaticStreamSerialization };
 typedef struct {
     dim3 gridDim, blockDim;
     size_t dynamicSmemBytes;

@@ -24,7 +24,6 @@ enum { LAUNCH_ARGS = 384, KINDS = 4 };
 struct launch {
     const void *kernel;
     unsigned grid[3], block, shared;
-    unsigned cluster;           /* blocks that reach each other's shared memory; 0 or 1: none */
     bool     overlap;           /* may start before its predecessor ends (it waits by itself) */
     int      call;              /* of the tape; -1: none */
     uint64_t args[LAUNCH_ARGS / 8];

@@ -25,9 +25,7 @@ static void launch_shape(launch *l, ARGS a, int epilogue, int n_units)
     static_assert(!ARGS::MAKES || BIG_SHARED - 1024 - (int)shape::FIXED >= 2 * MADE_COLS,
                   "what a product makes is resident");
     a.fit = (int)(all < room ? all : room);
-    a.team = product_team(a.n_strips, shape::STRIPS, SMALL);
-    a.n_bands = product_bands(a.n_strips, shape::STRIPS, a.team);
-    a.casts = a.team > 1 && a.x_rows >= CAST_FROM;
+    a.n_bands = (a.n_strips + shape::STRIPS - 1) / shape::STRIPS;
     void (*kernel)(ARGS);
     if constexpr (!PAIR) kernel = linear_narrow<F, NT, EPI_STORE, SMALL, ARGS>;
     else kernel = epilogue == PRODUCT_SILU ? linear_narrow<F, NT, EPI_GLU_SILU, SMALL, ARGS>
@@ -35,9 +33,8 @@ static void launch_shape(launch *l, ARGS a, int epilogue, int n_units)
     allow_shared(kernel, card_shared());
     /* More than half of what there is: two blocks on one multiprocessor would leave another without work. */
     const int shared = shape::FIXED + a.fit, alone = card_shared() / 2 + 1024;
-    const int teams = product_blocks(a.n_bands, a.n_chunks, shape::KW, n_units / a.team);
-    fill_launch(l, kernel, dim3(teams * a.team, passes), shape::THREADS, shared > alone ? shared : alone, a);
-    l->cluster = a.casts ? a.team : 1;
+    const int blocks = product_blocks(a.n_bands, a.n_chunks, shape::KW, n_units);
+    fill_launch(l, kernel, dim3(blocks, passes), shape::THREADS, shared > alone ? shared : alone, a);
 }
 /* In passes of fewer columns where shared memory is short. */
 template <class F, int NT, bool PAIR>
@@ -86,13 +83,12 @@ template <class F> static void launch_format(launch *l, const product *p, int n_
     default: launch_width<F, 1>(l, a, p->epilogue, n_units);
     }
 }
-/* A band is shared by the teams whose ranges meet it. */
+/* A band is shared by the blocks whose ranges meet it. */
 template <class F> static uint64_t parts_of(int n_strips, int x_rows, bool pairs, int n_units)
 {
-    const int strips = pairs ? 2 : 1, team = product_team(n_strips, strips, card_is_small());
-    const int n_bands = product_bands(n_strips, strips, team), nt = (x_rows + 7) / 8;
-    const uint64_t teams = (uint64_t)n_units / team / (n_bands > 0 ? n_bands : 1) + 2;
-    return teams * n_bands * team * strips * ROW_WARPS * 2 * nt * 4 * WARP * sizeof(float);
+    const int strips = pairs ? 2 : 1, n_bands = (n_strips + strips - 1) / strips, nt = (x_rows + 7) / 8;
+    const uint64_t blocks = (uint64_t)n_units / (n_bands > 0 ? n_bands : 1) + 2;
+    return blocks * n_bands * strips * ROW_WARPS * 2 * nt * 4 * WARP * sizeof(float);
 }
 
 struct unpack_args {

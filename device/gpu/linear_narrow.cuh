@@ -1,25 +1,23 @@
 /* device/gpu/linear_narrow.cuh - products of quantised weights with 1 to 64 rows of activations.
  *
  * y[n][row] = sum_k w[row][k] x[n][k]. Weights are read once, as a stream; the limit is memory.
- * Mapping: a strip is 128 rows; a unit is what a block multiplies at a time (a strip, or more: below) times 64 columns;
+ * Mapping: a strip is 128 rows; a unit is what a block multiplies at a time (a band: below) times 64 columns;
  * the units are cut into one contiguous range a block (one block a multiprocessor), so every block reads the same
- * number of bytes, from one strip on to the next. Activations should be read less often: products of gate and up, which
- * are large, take two strips at a time; and on cards that have clusters two blocks are a team, which takes two strips
- * (or pairs) by the same columns and, from CAST_FROM rows on, fetches an activation once into shared memory of both.
- * What a team takes at a time is a band: strips n_bands apart, so that each warp reads on from one strip to the next.
+ * number of bytes, from one strip on to the next. What a block takes at a time is a band: a strip; or, of gate and up,
+ * which are large, two, so that activations are read less often: n_bands apart, so that each warp reads on from one
+ * strip to the next.
  * In a block, warp (rw, kw) multiplies rows 32 rw .. of the units u with u % KW == kw: its tiles come through its own
  * ring in shared memory (asynchronous copies, STAGES - 1 ahead, started before the wait for the kernel before),
  * activations in panels from shared memory. From GROUP_FROM column tiles on, the warps of a kw multiply together where
  * the card has products of warp groups: their sums have the same bits as the matrix instruction's.
  * Order of the sum of one output: per kw over ascending u (k ascending within a tile by the matrix
- * instruction), then kw ascending, then teams ascending. It depends on the weight's shape, its format
+ * instruction), then kw ascending, then blocks ascending. It depends on the weight's shape, its format
  * and the number of multiprocessors alone: never on the width, on other rows, or on timing.
  * Strips that several blocks share: every block but the first writes its part to scratch, which holds NOT_YET until
  * then; the first block, which comes to the strip at the end of its range, reads until every word is something else,
  * sums in order, and puts NOT_YET back. No fences: each word says for itself that it is there. All blocks run at once
  * (one a multiprocessor), so nobody waits for a block not started.
- * Activations that do not fit come panel after panel into two halves of shared memory. Of a team, the block that is the
- * last to be done with a half starts the copies of the next panel into both, so neither waits for the other. */
+ * Activations that do not fit come panel after panel into two halves of shared memory. */
 #ifndef LUCE_DEVICE_GPU_LINEAR_NARROW_CUH
 #define LUCE_DEVICE_GPU_LINEAR_NARROW_CUH
 
@@ -27,7 +25,7 @@
 #include "device/gpu/wgmma.cuh"
 
 enum { STRIP = 128, ROW_WARPS = STRIP / TILE_ROWS, X_ROW = 128 /* bytes of 64 columns */, X_CHUNK = 8 * X_ROW,
-       GROUP_FROM = 4, CAST_FROM = 16 };
+       GROUP_FROM = 4 };
 
 enum epilogue { EPI_STORE, EPI_GLU_SILU, EPI_GLU_GELU };
 
@@ -41,7 +39,6 @@ struct linear_args {
     uint32_t *parts;            /* scratch of shared strips: f32, or NOT_YET */
     const int32_t *n_rows;      /* rows of the step in use */
     int n_chunks, n_strips;     /* columns / 64, rows / 128, rounded up */
-    int team, casts;            /* blocks of a team; they share activations */
     int n_bands;
     int x_rows;                 /* 1, 2, 4 or 8 NT; more: grid.y passes of 8 NT */
     int fit;                    /* bytes of activations that fit in shared memory */
@@ -88,24 +85,13 @@ __host__ __device__ inline int product_blocks(int n_strips, int n_chunks, int k_
     return (units + k_warps * turns - 1) / (k_warps * turns);
 }
 
-/* Blocks of a team that take so many strips each; bands. What an odd last band lacks must not cost much. */
-__host__ __device__ inline int product_team(int n_strips, int strips, bool small)
-{
-    const int n = (n_strips + strips - 1) / strips;
-    return !small && n > 1 && (n % 2 == 0 || n > 32) ? 2 : 1;
-}
-__host__ __device__ inline int product_bands(int n_strips, int strips, int team)
-{
-    return (n_strips + strips * team - 1) / (strips * team);
-}
-
 /* Shared memory of a launch: table, rings, reduction, activations (panel). SMALL: for cards whose blocks have less of
  * it, which are those with less to read a multiprocessor, too: rings of one tile. */
 template <class F, int NT_, bool SMALL, bool PAIR> struct linear_shape {
     typedef F format;
     enum {
         NT = NT_,
-        STRIPS = PAIR ? 2 : 1,          /* of a band, a block's */
+        STRIPS = PAIR ? 2 : 1,          /* of a band */
         ROWS_W = ROW_WARPS * STRIPS,    /* warps beside each other in rows, */
         KW = F::KWARPS / STRIPS,        /* and in columns */
         WARPS = ROWS_W * KW,
@@ -224,15 +210,15 @@ __device__ inline void sum_warps(const float acc[2][S::NT * 4], float v[2][S::MI
 /* A word of a part that is not there; no sum has these bits, since what is not a number is written as another one. */
 enum : uint32_t { NOT_YET = 0xffffffffu };
 
-/* Sums over the blocks 0 .. `last`, of as many teams, that share a piece of a band, of which this is number `nth`. Only
- * block 0 has the whole sum afterwards. */
+/* Sums over the blocks 0 .. `last` that share a band, of which this is number `nth`. Only block 0 has the whole sum
+ * afterwards. */
 template <class S>
-__device__ inline void sum_blocks(const linear_args &a, int piece, int nth, int last, float v[2][S::MINE], int warp,
+__device__ inline void sum_blocks(const linear_args &a, int band, int nth, int last, float v[2][S::MINE], int warp,
                                   int lane)
 {
     enum { MINE = S::MINE, V = S::VECTOR, N = 2 * MINE / V, GROUP = N < 4 ? N : 4, BATCH = GROUP > 2 ? 2 : 8 / GROUP };
-    const uint64_t each = (uint64_t)a.n_bands * a.team * S::PART;
-    uint32_t *const part = a.parts + (uint64_t)piece * S::PART + warp * 2 * MINE * WARP + lane * V;
+    const uint64_t each = (uint64_t)a.n_bands * S::PART;
+    uint32_t *const part = a.parts + (uint64_t)band * S::PART + warp * 2 * MINE * WARP + lane * V;
     if (nth > 0) {
 #pragma unroll
         for (int n = 0; n < N; n++) {
@@ -335,10 +321,10 @@ __device__ inline void finish_strip(const linear_args &a, int strip, const float
  * of the next product's activations: they go out in whole lines, by way of shared memory, behind a barrier of the block
  * and before one. */
 template <class S, int EPI>
-__device__ inline void finish_glu(const linear_args &a, int rank, int band, const float v[2][S::MINE], uint8_t *stage,
+__device__ inline void finish_glu(const linear_args &a, int band, const float v[2][S::MINE], uint8_t *stage,
                                   int rows, int rw, int kw, int lane)
 {
-    const int strip = (rank * S::STRIPS + rw / ROW_WARPS) * a.n_bands + band;
+    const int strip = rw / ROW_WARPS * a.n_bands + band;
     lane = pinned(lane);        /* places are found here, not kept in registers from the beginning on */
     __syncthreads();
 #pragma unroll
@@ -356,7 +342,7 @@ __device__ inline void finish_glu(const linear_args &a, int rank, int band, cons
     if (!a.y_form) return;
     for (int i = threadIdx.x; i < S::STRIPS * rows * (X_ROW / 16); i += S::THREADS) {
         const int n = i / (X_ROW / 16) % rows, s = i / (X_ROW / 16) / rows;
-        const int chunk = (rank * S::STRIPS + s) * a.n_bands + band;
+        const int chunk = s * a.n_bands + band;
         if (chunk * TILE_K >= a.out_rows) break;
         const int piece = i % (X_ROW / 16) * 16;
         *(uint4 *)(a.y_form + ((uint64_t)chunk * a.x_rows + n) * X_ROW + piece) =
@@ -365,25 +351,18 @@ __device__ inline void finish_glu(const linear_args &a, int rank, int band, cons
     __syncthreads();
 }
 
-/* Starts the copy of n chunks of activations from chunk c0 on, wrapping with the columns; it ends on bar. Into both
- * blocks of a team: this one's share of the copies; or all of them by the second block that calls for them. */
-enum copies { COPIES_OWN, COPIES_SHARE, COPIES_FOR_BOTH };
+/* Starts the copy of n chunks of activations from chunk c0 on, wrapping with the columns; it ends on bar. */
 template <int THREADS>
-__device__ inline void load_chunks(const linear_args &a, uint8_t *to, uint32_t chunk, int c0, int n, uint64_t *bar,
-                                   copies whose, uint32_t *done_by)
+__device__ inline void load_chunks(const linear_args &a, uint8_t *to, uint32_t chunk, int c0, int n, uint64_t *bar)
 {
     const uint32_t step = a.x_rows * X_ROW;
 #if HAS_BULK_COPY
     if (threadIdx.x != 0) return;
     const int most = step == chunk ? 16384 / chunk : 1;     /* 16 KB a copy: several at a time */
     bar_expect(bar, n * chunk);
-    if (whose == COPIES_FOR_BOTH && cluster_add(done_by) % 2 == 0) return;      /* the other one is not done yet */
-    for (int done = 0, i = 0; done < n; i++) {
+    for (int done = 0; done < n;) {
         int c = (c0 + done) % a.n_chunks, run = min(min(a.n_chunks - c, n - done), most);
-        uint8_t *const at = to + done * chunk;
-        const uint8_t *const x = a.x + (uint64_t)c * step;
-        if (whose == COPIES_OWN) bulk_load(at, x, run * chunk, bar, false);
-        else if (whose == COPIES_FOR_BOTH || i % 2 == (int)blockIdx.x % 2) bulk_load_both(at, x, run * chunk, bar);
+        bulk_load(to + done * chunk, a.x + (uint64_t)c * step, run * chunk, bar, false);
         done += run;
     }
 #else
@@ -458,15 +437,13 @@ __device__ inline void multiply_strips(ARGS a, uint8_t *shared)
 
     const int warp = threadIdx.x / WARP, lane = pinned(threadIdx.x % WARP);
     const int rw = warp % shape::ROWS_W, kw = warp / shape::ROWS_W;
-    const int twice = SMALL ? 0 : a.team - 1;       /* team: 1 << twice */
-    const int rank = blockIdx.x & twice, me = blockIdx.x >> twice, n_teams = gridDim.x >> twice;
-    const bool casts = !SMALL && !ARGS::MAKES && a.casts;
+    const int me = blockIdx.x, n_blocks = gridDim.x;
     const int units = a.n_bands * a.n_chunks;
-    const int u0 = unit_begin(me, n_teams, units), u1 = unit_begin(me + 1, n_teams, units);
+    const int u0 = unit_begin(me, n_blocks, units), u1 = unit_begin(me + 1, n_blocks, units);
     const int first = u0 + ((kw - u0) % KW + KW) % KW;
     int mine = first;           /* this warp's next unit */
     /* Its tiles, [strip][chunk][rw], one strip after the other; the last band may lack this one. */
-    const int strip0 = (rank * shape::STRIPS + rw / ROW_WARPS) * a.n_bands;
+    const int strip0 = rw / ROW_WARPS * a.n_bands;
     const uint8_t *from = a.tiles + ((uint64_t)strip0 * a.n_chunks + first) * (ROW_WARPS * F::TILE) +
         rw % ROW_WARPS * F::TILE + lane * 16;
     const int end = min(u1, (a.n_strips - strip0) * a.n_chunks);
@@ -480,10 +457,8 @@ __device__ inline void multiply_strips(ARGS a, uint8_t *shared)
     };
     tile_ring<F, shape::STAGES> ring;
     auto take = [&](typename F::regs &to) { ring.take(to, lane, fetch); };
-    uint32_t *const done_by = (uint32_t *)(bar + 2);    /* of each half; of the team's first block, for both */
     if (threadIdx.x == 0) {
         bar_init(&bar[0], 1), bar_init(&bar[1], 1);
-        done_by[0] = done_by[1] = 0;
         bar_fence();
     }
     /* Weights do not depend on the kernel before: start the ring now. */
@@ -497,8 +472,7 @@ __device__ inline void multiply_strips(ARGS a, uint8_t *shared)
     const uint32_t chunk = NT > 1 ? NT * X_CHUNK : min(a.x_rows, ROWS) * X_ROW, lane_at = lane_in_chunk(lane, a.x_rows);
     maker<shape::THREADS> make;
     if constexpr (ARGS::MAKES) make.start(a.make);
-    if (casts) cluster_sync();
-    else __syncthreads();
+    __syncthreads();
     wait_predecessor();
 
     /* Activations: all that the block needs when they fit (resident), else panel after panel, of as many chunks for
@@ -511,17 +485,16 @@ __device__ inline void multiply_strips(ARGS a, uint8_t *shared)
     /* Of a warp's tile to its next one's activations, which wrap with the columns. */
     const uint32_t x_wrap = a.n_chunks * chunk, x_step = KW % a.n_chunks * chunk;
     /* Starts the copy of the panel of units p .. into half `half` of the panels. */
-    auto load_panel = [&](int p, int half, copies whose) {
+    auto load_panel = [&](int p, int half) {
         load_chunks<shape::THREADS>(a, panels + half * half_units * chunk, chunk, p % a.n_chunks,
-                                    resident ? want : min(panel_units, u1 - p), &bar[half],
-                                    casts ? whose : COPIES_OWN, &done_by[half]);
+                                    resident ? want : min(panel_units, u1 - p), &bar[half]);
     };
     if constexpr (ARGS::MAKES) {
         const panel_part to = { panels, (uint32_t)(u0 % a.n_chunks), (uint32_t)want, (uint32_t)a.n_chunks };
         make.fill(a.make, to, (float *)reduce);
     } else {
-        load_panel(u0, 0, COPIES_SHARE);
-        if (halves == 2 && u0 + panel_units < u1) load_panel(u0 + panel_units, 1, COPIES_SHARE);
+        load_panel(u0, 0);
+        if (halves == 2 && u0 + panel_units < u1) load_panel(u0 + panel_units, 1);
     }
     const int rows = SMALL ? min(*a.n_rows - (int)blockIdx.y * ROWS, (int)ROWS) : *a.n_rows;    /* of this pass */
     float acc[2][NT * 4];
@@ -571,21 +544,21 @@ __device__ inline void multiply_strips(ARGS a, uint8_t *shared)
             /* The block's part of this band is complete: sum over kw, then over blocks. */
             float v[2][shape::MINE], residual[2][shape::MINE];
             sum_warps<shape>(acc, v, (float *)reduce, rw, kw, lane);
-            const int piece = rank * a.n_bands + band, b0 = unit_block(band * a.n_chunks, n_teams, units);
-            const int b1 = unit_block(band_end - 1, n_teams, units);
+            const int b0 = unit_block(band * a.n_chunks, n_blocks, units);
+            const int b1 = unit_block(band_end - 1, n_blocks, units);
             const bool last = me == b0;
-            load_residual<shape>(a, piece, residual, last && EPI == EPI_STORE ? rows : 0, rw, kw, lane);
-            if (b1 > b0) sum_blocks<shape>(a, piece, me - b0, b1 - b0, v, warp, lane);
+            load_residual<shape>(a, band, residual, last && EPI == EPI_STORE ? rows : 0, rw, kw, lane);
+            if (b1 > b0) sum_blocks<shape>(a, band, me - b0, b1 - b0, v, warp, lane);
             if constexpr (EPI == EPI_STORE) {
-                if (last) finish_strip<shape>(a, piece, v, residual, rows, rw, kw, lane);
+                if (last) finish_strip<shape>(a, band, v, residual, rows, rw, kw, lane);
             } else {
-                if (last) finish_glu<shape, EPI>(a, rank, band, v, reduce, rows, rw, kw, lane);
+                if (last) finish_glu<shape, EPI>(a, band, v, reduce, rows, rw, kw, lane);
             }
             clear<NT>(acc);         /* here, not before: until then its registers hold parts */
         }
         if (p0 + halves * panel_units < u1) {   /* this half is free once everyone is done with it */
             __syncthreads();
-            load_panel(p0 + halves * panel_units, half, COPIES_FOR_BOTH);
+            load_panel(p0 + halves * panel_units, half);
         }
     }
 }

@@ -203,38 +203,6 @@ __device__ inline void bulk_load(void *to, const void *from, uint32_t bytes, uin
     }
 #endif
 }
-/* ---- clusters of two blocks (sm_90 and later; a kernel that is not so launched must not call these) ---------- */
-/* All threads of both blocks have come here, and see what they wrote. */
-__device__ inline void cluster_sync()
-{
-#if HAS_BULK_COPY
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
-}
-/* Adds one to the first block's word at this place; what it was. Accesses before come before those of who adds next. */
-__device__ inline uint32_t cluster_add(uint32_t *word)
-{
-    uint32_t was = 0;
-#if HAS_BULK_COPY
-    asm volatile("{\n"
-                 ".reg .u32 at;\n"
-                 "mapa.shared::cluster.u32 at, %1, 0;\n"
-                 "atom.acq_rel.cluster.shared::cluster.add.u32 %0, [at], 1;\n"
-                 "}" : "=r"(was) : "r"(shared_place(word)) : "memory");
-#endif
-    return was;
-}
-/* bulk_load into both blocks, at the same places. */
-__device__ inline void bulk_load_both(void *to, const void *from, uint32_t bytes, uint64_t *bar)
-{
-#if HAS_BULK_COPY
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
-                 " [%0], [%1], %2, [%3], %4;" ::"r"(shared_place(to)), "l"(from), "r"(bytes), "r"(shared_place(bar)),
-                 "h"((uint16_t)3)
-                 : "memory");
-#endif
-}
 /* Brings bytes (a multiple of 16) of global memory into L2. */
 __device__ inline void bulk_prefetch(const void *from, uint32_t bytes)
 {

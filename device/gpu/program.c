@@ -290,20 +290,11 @@ void gpu_program_close(struct device *d, struct program *p)
 
 static luce_status start(struct gpu *g, const struct launch *l, luce_error *err)
 {
-    GPU(LaunchAttribute) attrs[2];
-    unsigned n = 0;
-    if (l->overlap && g->major >= 9) {
-        attrs[n].id = GPU(LaunchAttributeProgrammaticStreamSerialization);
-        attrs[n++].val.programmaticStreamSerializationAllowed = 1;
-    }
-    if (l->cluster > 1) {
-        attrs[n].id = GPU(LaunchAttributeClusterDimension);
-        attrs[n].val.clusterDim.x = l->cluster;
-        attrs[n].val.clusterDim.y = attrs[n].val.clusterDim.z = 1;
-        n++;
-    }
+    GPU(LaunchAttribute) overlap = { .id = GPU(LaunchAttributeProgrammaticStreamSerialization) };
+    overlap.val.programmaticStreamSerializationAllowed = 1;
     GPU(LaunchConfig_t) config = { .gridDim = { l->grid[0], l->grid[1], l->grid[2] }, .blockDim = { l->block, 1, 1 },
-                                   .dynamicSmemBytes = l->shared, .stream = g->stream, .attrs = attrs, .numAttrs = n };
+                                   .dynamicSmemBytes = l->shared, .stream = g->stream, .attrs = &overlap,
+                                   .numAttrs = l->overlap && g->major >= 9 };
     void *args[] = { (void *)l->args };
     return gpu_check(g, GPU(LaunchKernelExC)(&config, l->kernel, args), "starting a kernel", err);
 }
