@@ -63,8 +63,29 @@ static struct val record_products(struct case_env *env, const struct op_case *c)
     return op_linear_add(t, y, case_weight_f32(env, cols, out, 0, 0.05f), NULL, a);
 }
 
+/* Between products, in a stream of residuals that grows: what a device may spread over them. */
+static struct val record_stream(struct case_env *env, const struct op_case *c)
+{
+    int cols = c->p[0], out = c->p[1];
+    struct tape *t = case_tape(env);
+    struct val x = case_input(env, DOM_ROWS, cols, 0.1f);
+    struct val y = op_norm(t, x, case_weight(env, cols, 0, 1, 0.3f), 1e-6f);
+    x = op_linear_add(t, y, case_weight(env, cols, cols, 0, 0.5f), case_weight(env, cols, 0, 0, 0.5f), x);
+    y = op_norm(t, x, case_weight(env, cols, 0, 1, 0.3f), 1e-6f);
+    y = op_glu(t, y, case_weight(env, cols, out, 0, 0.05f), case_weight(env, cols, out, 0, 0.05f), ACT_SILU);
+    x = op_linear_add(t, y, case_weight(env, out, cols, 0, 0.05f), NULL, x);
+    y = op_norm(t, x, case_weight(env, cols, 0, 1, 0.3f), 1e-6f);
+    return op_linear_add(t, y, case_weight(env, cols, cols, 0, 0.05f), NULL, x);
+}
+
 static void cases(struct case_list *l)
 {
+    static const int streams[][2] = { { 256, 512 }, { 36, 64 }, { 1100, 192 } };
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < CASE_WIDTHS && case_widths[j] <= NARROW_ROWS; j++)
+            case_add(l, &(struct op_case){ .n_rows = case_widths[j], .p = { streams[i][0], streams[i][1] },
+                                           .each_format = i == 0 && j < 2, .record = record_stream,
+                                           .label = "between products" });
     static const int products[][2] = { { 4, 17 }, { 36, 36 }, { 2084, 130 }, { 256, 256 }, { 768, 300 }, { 5120, 40 },
                                        { 6144, 17 } };
     for (int i = 0; i < 7; i++)

@@ -89,6 +89,37 @@ struct form program_form(const struct program *p, struct val v)
     return f;
 }
 
+static const struct call *producer_of(const struct emitter *e, struct val x)
+{
+    return &e->p->tape->calls[e->p->tape->values[x.id].producer];
+}
+
+/* Where a NORM's factors lie, for the deferred NORM after it; its sums are behind them. NULL: nobody asks. */
+static float *factors_at(const struct emitter *e, int v)
+{
+    const struct place *x = &e->p->places[v];
+    return x->before || x->factors ? (float *)(void *)(e->p->block->at + x->norm_at) : NULL;
+}
+static struct norm_behind norm_behind(const struct emitter *e, struct val x)
+{
+    const struct place *place = &e->p->places[x.id];
+    if (!place->before) return (struct norm_behind){ 0 };
+    const struct norm_attr *a = producer_of(e, x)->attr;
+    float *factors = factors_at(e, x.id);
+    return (struct norm_behind){ .sums = factors + NARROW_ROWS, .before = factors_at(e, place->before),
+                                 .factors = place->factors ? factors : NULL, .cols = shape_of(e, x).cols,
+                                 .stride = norm_stride(shape_of(e, x).cols), .eps = a->eps };
+}
+static struct norm_before norm_before(const struct emitter *e, struct val y)
+{
+    const struct val norm = { e->p->places[y.id].norm };
+    if (!norm.id) return (struct norm_before){ 0 };
+    return (struct norm_before){ .w = vector_at(producer_of(e, norm)->w[0]),
+                                 .before = factors_at(e, e->p->places[norm.id].before),
+                                 .sums = factors_at(e, norm.id) + NARROW_ROWS,
+                                 .stride = norm_stride(shape_of(e, y).cols) };
+}
+
 /* The form of the call's output when this call writes it. */
 static struct form output_form(const struct emitter *e)
 {
@@ -124,11 +155,6 @@ static void convert(struct emitter *e, struct val x)
     if (p->form_from == e->index) map(e, x, (struct val){ 0 }, NULL, program_form(e->p, x), MAP_COPY, x);
 }
 
-static const struct call *producer_of(const struct emitter *e, struct val x)
-{
-    return &e->p->tape->calls[e->p->tape->values[x.id].producer];
-}
-
 /* Whether who reads the value makes it. */
 static bool inside(const struct emitter *e, struct val x)
 {
@@ -151,6 +177,7 @@ static void product(struct emitter *e, const struct gpu_pack *w, struct product 
     p->tiles = w->tiles;
     p->x = program_form(e->p, e->c->in[0]);
     p->make = made(e, e->c->in[0]);
+    p->normed = norm_behind(e, e->c->in[0]);
     p->n_rows = rows_at(e, e->c->in[0]);
     p->n_cols = w->n_cols;
     p->n_rows_w = w->n_rows;
@@ -177,7 +204,8 @@ static void emit_linear(struct emitter *e)
         const float *residual = e->c->n_in > 1 ? value_at(e, e->c->in[1]) : NULL;
         struct product p = { .y = value_at(e, y) + at, .residual = residual ? residual + at : NULL,
                              .bias = vector_at(e->c->w[W_LINEAR_BIAS + i]), .out_rows = rows, .y_stride = stride,
-                             .softcap = a->softcap, .form = { .scale = 1 } };
+                             .softcap = a->softcap, .form = program_form(e->p, (struct val){ e->p->places[y.id].norm }),
+                             .norm = norm_before(e, y) };
         product(e, w, &p);
         at += rows;
     }
@@ -305,11 +333,13 @@ static void emit_norm(struct emitter *e)
 {
     const struct norm_attr *a = e->c->attr;
     struct val y = e->c->out[0];
-    if (inside(e, y)) return;
+    const bool deferred = e->p->places[y.id].before;
+    if (inside(e, y) || (deferred && !e->all)) return;
     struct norm_args x = { .sum = e->sum, .x = value_at(e, e->c->in[0]), .w = vector_at(e->c->w[0]),
                            .residual = e->c->n_in > 1 ? value_at(e, e->c->in[1]) : NULL, .y = output_at(e, y),
-                           .form = output_form(e), .n_rows = rows_at(e, y), .cols = shape_of(e, y).cols,
-                               .eps = a->eps };
+                           .factors = deferred ? NULL : factors_at(e, y.id),
+                           .form = deferred ? (struct form){ .scale = 1 } : output_form(e), .n_rows = rows_at(e, y),
+                           .cols = shape_of(e, y).cols, .eps = a->eps };
     e->sum.z = NULL;
     struct launch *l = push(e, 1);
     if (!l) return;

@@ -91,6 +91,7 @@ struct norm_args {
     struct moe_sum_args sum;    /* z NULL: none; else x is y of this sum, which is made first */
     const float *x, *w, *residual;
     float *y;                   /* may be NULL */
+    float *factors;             /* what each row was multiplied by, besides w; or NULL */
     struct form form;
     const int32_t *n_rows;
     int32_t cols;
@@ -287,6 +288,22 @@ struct made {
 /* Whether they can: m without addresses. */
 bool product_can_make(const struct made *m, int rows);
 
+/* A deferred NORM, of what a product with a residual gives: no launch of its own. The product before it writes x w as
+ * activations, times a power of two that f16's range needs, which follows from how large the row was at the NORM before
+ * (`before`: its factors), and of each strip the sum of x^2. The products after it find the factors of the rows from
+ * these sums, and multiply what they give by them. */
+struct norm_before {
+    const float *w, *before;    /* w NULL: none */
+    float *sums;                /* [row][stride]: by strips of 128 columns */
+    int32_t stride;             /* a multiple of four */
+};
+struct norm_behind {
+    const float *sums, *before; /* sums NULL: none */
+    float *factors;             /* [NARROW_ROWS], for the NORM after this one */
+    int32_t cols, stride;
+    float eps;
+};
+
 enum product_epilogue { PRODUCT_STORE, PRODUCT_SILU, PRODUCT_GELU };
 struct product {
     enum tile_format format;
@@ -294,8 +311,10 @@ struct product {
     const uint8_t *tiles;
     struct form x;
     struct made make;           /* not MADE_APART: x is one row, and not read */
+    struct norm_behind normed;  /* x is of this NORM */
     float *y;                   /* may be NULL with a form */
-    struct form form;           /* SILU, GELU only */
+    struct form form;           /* SILU, GELU; STORE: of the deferred NORM that reads y */
+    struct norm_before norm;
     const float *residual, *bias;
     const int32_t *n_rows;
     int32_t n_cols, n_rows_w;   /* of the matrix: columns; rows as packed, gate and up both */

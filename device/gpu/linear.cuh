@@ -21,7 +21,9 @@ static void launch_shape(launch *l, ARGS a, int epilogue, int n_units)
 {
     typedef linear_shape<F, NT, SMALL, PAIR> shape;
     const int passes = a.x_rows > 8 * NT ? a.x_rows / (8 * NT) : 1;
-    const size_t all = (size_t)a.n_chunks * (a.x_rows / passes) * X_ROW, room = card_shared() - 1024 - shape::FIXED;
+    a.norm_room = a.normed.sums ? (a.x_rows * a.normed.stride * 4 + 1023) / 1024 * 1024 : 0;
+    const size_t all = (size_t)a.n_chunks * (a.x_rows / passes) * X_ROW;
+    const size_t room = card_shared() - 1024 - shape::FIXED - a.norm_room;
     static_assert(!ARGS::MAKES || BIG_SHARED - 1024 - (int)shape::FIXED >= 2 * MADE_COLS,
                   "what a product makes is resident");
     a.fit = (int)(all < room ? all : room);
@@ -32,7 +34,7 @@ static void launch_shape(launch *l, ARGS a, int epilogue, int n_units)
                                            : linear_narrow<F, NT, EPI_GLU_GELU, SMALL, ARGS>;
     allow_shared(kernel, card_shared());
     /* More than half of what there is: two blocks on one multiprocessor would leave another without work. */
-    const int shared = shape::FIXED + a.fit, alone = card_shared() / 2 + 1024;
+    const int shared = shape::FIXED + a.norm_room + a.fit, alone = card_shared() / 2 + 1024;
     const int blocks = product_blocks(a.n_bands, a.n_chunks, shape::KW, n_units);
     fill_launch(l, kernel, dim3(blocks, passes), shape::THREADS, shared > alone ? shared : alone, a);
 }
@@ -71,6 +73,8 @@ template <class F> static void launch_format(launch *l, const product *p, int n_
     a.unit = 1.0f / (p->unit * p->x.scale);
     a.softcap = p->softcap;
     a.form_scale = p->form.scale;
+    a.normed = p->normed;
+    a.norm = p->norm;
     if (p->make.by != MADE_APART) {
         const linear_made_args made = { a, p->make };
         return p->epilogue == PRODUCT_STORE ? launch_shape<F, 1, false, false>(l, made, p->epilogue, n_units)

@@ -21,101 +21,11 @@
 #ifndef LUCE_DEVICE_GPU_LINEAR_NARROW_CUH
 #define LUCE_DEVICE_GPU_LINEAR_NARROW_CUH
 
-#include "device/gpu/panel.cuh"
+#include "device/gpu/linear_finish.cuh"
 #include "device/gpu/wgmma.cuh"
 
-enum { STRIP = 128, ROW_WARPS = STRIP / TILE_ROWS, X_ROW = 128 /* bytes of 64 columns */, X_CHUNK = 8 * X_ROW,
-       GROUP_FROM = 4 };
-
-enum epilogue { EPI_STORE, EPI_GLU_SILU, EPI_GLU_GELU };
-
-struct linear_args {
-    const uint8_t *tiles;       /* packed weights: [strip][k / 64][rw] tiles */
-    const uint8_t *x;           /* activations, panels of x_rows rows */
-    float *y;                   /* [n][y_stride] f32, or NULL */
-    uint8_t *y_form;            /* activations of the next product, in panels of x_rows rows, or NULL */
-    const float *residual;      /* [n][y_stride], or NULL */
-    const float *bias;          /* [rows], or NULL */
-    uint32_t *parts;            /* scratch of shared strips: f32, or NOT_YET */
-    const int32_t *n_rows;      /* rows of the step in use */
-    int n_chunks, n_strips;     /* columns / 64, rows / 128, rounded up */
-    int n_bands;
-    int x_rows;                 /* 1, 2, 4 or 8 NT; more: grid.y passes of 8 NT */
-    int fit;                    /* bytes of activations that fit in shared memory */
-    int out_rows, y_stride;     /* rows of the output that exist */
-    float unit;                 /* undoes the weights' power of two */
-    float softcap;
-    float form_scale;           /* power of two applied to y_form */
-    enum { MAKES = 0 };
-};
-/* Of one row that the blocks make themselves: x is not read. */
-struct linear_made_args : linear_args {
-    made make;
-    enum { MAKES = 1 };
-};
-
-__device__ inline float act_silu(float x)
-{
-    return x / (1.0f + __expf(-x));
-}
-__device__ inline float act_gelu(float x)
-{
-    float u = 0.7978845608028654f * (x + 0.044715f * x * x * x);
-    return x / (1.0f + __expf(-2.0f * u));      /* 0.5 x (1 + tanh u) */
-}
-
-/* First unit of block b of n blocks over `units`. Their product stays below 2^32 up to 10^11 weights. */
-__host__ __device__ inline int unit_begin(int b, int n, int units)
-{
-    return (int)((uint32_t)b * (uint32_t)units / (uint32_t)n);
-}
-__host__ __device__ inline int unit_block(int u, int n, int units)
-{
-    return (int)((((uint32_t)u + 1) * (uint32_t)n - 1) / (uint32_t)units);
-}
-
-/* Blocks for a matrix: the multiprocessors, but a strip by no more than SHARES blocks, since one of them sums the
- * parts of all, each with work for all its warps, and as few as take no longer: warps go through whole tiles. */
-enum { SHARES = 16 };
-__host__ __device__ inline int product_blocks(int n_strips, int n_chunks, int k_warps, int n_units)
-{
-    const int each = n_chunks / k_warps < SHARES ? n_chunks / k_warps : SHARES;
-    const int most = n_strips * (each > 1 ? each : 1), n = n_units < most ? n_units : most;
-    const int units = n_strips * n_chunks, turns = ((units + n - 1) / n + k_warps - 1) / k_warps;
-    return (units + k_warps * turns - 1) / (k_warps * turns);
-}
-
-/* Shared memory of a launch: table, rings, reduction, activations (panel). SMALL: for cards whose blocks have less of
- * it, which are those with less to read a multiprocessor, too: rings of one tile. */
-template <class F, int NT_, bool SMALL, bool PAIR> struct linear_shape {
-    typedef F format;
-    enum {
-        NT = NT_,
-        STRIPS = PAIR ? 2 : 1,          /* of a band */
-        ROWS_W = ROW_WARPS * STRIPS,    /* warps beside each other in rows, */
-        KW = F::KWARPS / STRIPS,        /* and in columns */
-        WARPS = ROWS_W * KW,
-        THREADS = WARPS * WARP,
-        MINE = NT * 4 / KW,             /* sums of a lane in each of its two row tiles, joined over kw */
-        ROOM = NT == 1 ? (F::LUT > 0 ? 78 : 110) * 1024 : NT == 2 ? 80 * 1024 : 64 * 1024,
-        LEAST_STAGES = NT < 8 || F::PANELS ? 3 : 2,
-        STAGES = SMALL ? 1 : ROOM / (WARPS * F::TILE) < LEAST_STAGES ? LEAST_STAGES : ROOM / (WARPS * F::TILE),
-        RING = WARPS * STAGES * F::TILE,
-        JOINED = SMALL ? 4 : 8,         /* sums of a lane that are joined at a time */
-        SUMS = WARPS * JOINED * WARP * 4,               /* [rw][kw][sum][lane], */
-        OUTPUT = PAIR ? NT * X_CHUNK * STRIPS : 0,      /* or what becomes of them: chunks of the next product */
-        REDUCE = SUMS > OUTPUT ? SUMS : OUTPUT,
-        FIXED = (F::LUT + RING + REDUCE + 128 + 1023) / 1024 * 1024,
-        LEAST = FIXED + KW * NT * X_CHUNK,      /* with a chunk of activations for each warp of a row group */
-        VECTOR = 2 * MINE < 4 ? 2 * MINE : 4,   /* words that a lane writes at a time into a part */
-        PART = WARPS * 2 * MINE * WARP,         /* words of a part */
-    };
-};
-/* A card's code holds one of the two shapes and leaves the other kernels empty. */
-template <bool SMALL> __device__ constexpr bool shape_here()
-{
-    return EVERY_SHAPE || SMALL != HAS_LARGE_SHARED;
-}
+/* From so many column tiles on warps multiply in groups. */
+enum { GROUP_FROM = 4 };
 
 template <int NT> __device__ inline void clear(float acc[2][NT * 4])
 {
@@ -181,174 +91,6 @@ __device__ inline void multiply_tile(float (&acc)[2][NT * 4], const typename F::
         if (NT > 4 && F::IN_REGISTERS) __syncwarp();    /* or later loads come early and sums leave registers */
         multiply<F, NT, 1>(acc, regs, chunk + (lane_at ^ 64));
     }
-}
-
-/* Sums over the warps kw of a row group, in order: this warp gets registers kw, kw + KW, ... of the fragments. */
-template <class S>
-__device__ inline void sum_warps(const float acc[2][S::NT * 4], float v[2][S::MINE], float *reduce, int rw, int kw,
-                                 int lane)
-{
-    enum { JOINED = S::JOINED, EACH = S::NT * 4, KW = S::KW };
-    reduce += rw * KW * JOINED * WARP;
-#pragma unroll
-    for (int r0 = 0; r0 < 2 * EACH; r0 += JOINED) {
-#pragma unroll
-        for (int x = 0; x < JOINED; x++)
-            reduce[(kw * JOINED + x) * WARP + lane] = acc[(r0 + x) / EACH][(r0 + x) % EACH];
-        group_sync(1 + rw, KW * WARP);
-#pragma unroll
-        for (int m = 0; m < JOINED / KW; m++) {
-            float sum = 0;
-#pragma unroll
-            for (int k = 0; k < KW; k++) sum += reduce[(k * JOINED + m * KW + kw) * WARP + lane];
-            v[(r0 + m * KW) / EACH][(r0 + m * KW) % EACH / KW] = sum;
-        }
-        group_sync(1 + rw, KW * WARP);
-    }
-}
-
-/* A word of a part that is not there; no sum has these bits, since what is not a number is written as another one. */
-enum : uint32_t { NOT_YET = 0xffffffffu };
-
-/* Sums over the blocks 0 .. `last` that share a band, of which this is number `nth`. Only block 0 has the whole sum
- * afterwards. */
-template <class S>
-__device__ inline void sum_blocks(const linear_args &a, int band, int nth, int last, float v[2][S::MINE], int warp,
-                                  int lane)
-{
-    enum { MINE = S::MINE, V = S::VECTOR, N = 2 * MINE / V, GROUP = N < 4 ? N : 4, BATCH = GROUP > 2 ? 2 : 8 / GROUP };
-    const uint64_t each = (uint64_t)a.n_bands * S::PART;
-    uint32_t *const part = a.parts + (uint64_t)band * S::PART + warp * 2 * MINE * WARP + lane * V;
-    if (nth > 0) {
-#pragma unroll
-        for (int n = 0; n < N; n++) {
-            words<V> x;
-#pragma unroll
-            for (int e = 0; e < V; e++) {
-                const uint32_t bits = __float_as_uint(v[(n * V + e) / MINE][(n * V + e) % MINE]);
-                x.at[e] = bits == NOT_YET ? bits >> 1 : bits;
-            }
-            put_relaxed(part + nth * each + n * V * WARP, x);
-        }
-        return;
-    }
-    words<V> none, nothing = {};
-#pragma unroll
-    for (int e = 0; e < V; e++) none.at[e] = NOT_YET;
-#pragma unroll
-    for (int n0 = 0; n0 < N; n0 += GROUP)
-        for (int q0 = 1; q0 <= last; q0 += BATCH) {
-            words<V> got[BATCH][GROUP];             /* all at once: one round trip, not one each */
-            bool all;
-            do {
-                all = true;
-#pragma unroll
-                for (int q = 0; q < BATCH; q++)
-#pragma unroll
-                    for (int n = 0; n < GROUP; n++)
-                        got[q][n] = q0 + q > last ? nothing
-                            : get_relaxed<V>(part + (q0 + q) * each + (n0 + n) * V * WARP);
-#pragma unroll
-                for (int q = 0; q < BATCH; q++)
-#pragma unroll
-                    for (int n = 0; n < GROUP; n++)
-#pragma unroll
-                        for (int e = 0; e < V; e++) all &= got[q][n].at[e] != NOT_YET;
-                if (!all) spin_pause();
-            } while (!all);
-#pragma unroll
-            for (int q = 0; q < BATCH; q++) {
-                if (q0 + q > last) break;
-#pragma unroll
-                for (int n = 0; n < GROUP; n++) {
-#pragma unroll
-                    for (int e = 0; e < V; e++) {
-                        const int at = (n0 + n) * V + e;
-                        v[at / MINE][at % MINE] += __uint_as_float(got[q][n].at[e]);
-                    }
-                    put_relaxed(part + (q0 + q) * each + (n0 + n) * V * WARP, none);
-                }
-            }
-        }
-}
-
-/* Output row of register reg of row tile i, and its column. */
-__device__ inline int sum_row(int strip, int rw, int i, int reg, int lane)
-{
-    return strip * STRIP + rw * TILE_ROWS + i * 16 + lane / 4 + 8 * (reg >> 1 & 1);
-}
-__device__ inline int sum_column(int reg, int lane)
-{
-    return reg / 4 * 8 + 2 * (lane % 4) + (reg & 1);
-}
-
-/* The residuals of this lane's outputs of a strip. */
-template <class S>
-__device__ inline void load_residual(const linear_args &a, int strip, float to[2][S::MINE], int rows, int rw, int kw,
-                                     int lane)
-{
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-#pragma unroll
-        for (int m = 0; m < S::MINE; m++) {
-            const int reg = m * S::KW + kw, n = sum_column(reg, lane), row = sum_row(strip, rw, i, reg, lane);
-            to[i][m] = 0;
-            if (a.residual && n < rows && row < a.out_rows) to[i][m] = a.residual[(uint64_t)n * a.y_stride + row];
-        }
-}
-/* What becomes of a strip's sums. */
-template <class S>
-__device__ inline void finish_strip(const linear_args &a, int strip, const float v[2][S::MINE],
-                                   const float residual[2][S::MINE], int rows, int rw, int kw, int lane)
-{
-#pragma unroll
-    for (int m = 0; m < S::MINE; m++) {
-        const int reg = m * S::KW + kw, n = sum_column(reg, lane);
-        if (n >= rows) continue;
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const int row = sum_row(strip, rw, i, reg, lane);
-            if (row >= a.out_rows) continue;
-            float y = v[i][m] * a.unit;
-            if (a.bias) y += a.bias[row];
-            if (a.softcap > 0) y = a.softcap * tanhf(y / a.softcap);
-            if (a.residual) y += residual[i][m];
-            if (a.y) a.y[(uint64_t)n * a.y_stride + row] = y;
-        }
-    }
-}
-/* The same of gate and up: row tile 0 holds gate rows, row tile 1 the up rows of the same outputs. A strip is one chunk
- * of the next product's activations: they go out in whole lines, by way of shared memory, behind a barrier of the block
- * and before one. */
-template <class S, int EPI>
-__device__ inline void finish_glu(const linear_args &a, int band, const float v[2][S::MINE], uint8_t *stage,
-                                  int rows, int rw, int kw, int lane)
-{
-    const int strip = rw / ROW_WARPS * a.n_bands + band;
-    lane = pinned(lane);        /* places are found here, not kept in registers from the beginning on */
-    __syncthreads();
-#pragma unroll
-    for (int m = 0; m < S::MINE; m++) {
-        const int reg = m * S::KW + kw, n = sum_column(reg, lane);
-        if (n >= rows) continue;
-        const int at = rw * 16 + lane / 4 + 8 * (reg >> 1 & 1), row = strip * (STRIP / 2) + at % (STRIP / 2);
-        const float gate = v[0][m] * a.unit, up = v[1][m] * a.unit;
-        float y = (EPI == EPI_GLU_SILU ? act_silu(gate) : act_gelu(gate)) * up;
-        if (row >= a.out_rows) y = 0;
-        else if (a.y) a.y[(uint64_t)n * a.y_stride + row] = y;
-        *(__half *)(stage + panel_at(n, at, 8 * S::NT)) = clamped_half(y * a.form_scale);
-    }
-    __syncthreads();
-    if (!a.y_form) return;
-    for (int i = threadIdx.x; i < S::STRIPS * rows * (X_ROW / 16); i += S::THREADS) {
-        const int n = i / (X_ROW / 16) % rows, s = i / (X_ROW / 16) / rows;
-        const int chunk = s * a.n_bands + band;
-        if (chunk * TILE_K >= a.out_rows) break;
-        const int piece = i % (X_ROW / 16) * 16;
-        *(uint4 *)(a.y_form + ((uint64_t)chunk * a.x_rows + n) * X_ROW + piece) =
-            *(const uint4 *)(stage + (s * 8 * S::NT + n) * X_ROW + piece);
-    }
-    __syncthreads();
 }
 
 /* Starts the copy of n chunks of activations from chunk c0 on, wrapping with the columns; it ends on bar. */
@@ -432,8 +174,10 @@ __device__ inline void multiply_strips(ARGS a, uint8_t *shared)
     enum { ROWS = 8 * NT, KW = shape::KW };
     if (SMALL) begin_pass<shape>(a);
     uint32_t *lut = (uint32_t *)shared;
-    uint8_t *const reduce = shared + F::LUT + shape::RING, *const panels = shared + shape::FIXED;
+    uint8_t *const reduce = shared + F::LUT + shape::RING, *const panels = shared + shape::FIXED + a.norm_room;
     uint64_t *bar = (uint64_t *)(reduce + shape::REDUCE);
+    row_scales<shape> &scales = *(row_scales<shape> *)(bar + 2);
+    float *const norm_sums = (float *)(shared + shape::FIXED);
 
     const int warp = threadIdx.x / WARP, lane = pinned(threadIdx.x % WARP);
     const int rw = warp % shape::ROWS_W, kw = warp / shape::ROWS_W;
@@ -459,6 +203,7 @@ __device__ inline void multiply_strips(ARGS a, uint8_t *shared)
     auto take = [&](typename F::regs &to) { ring.take(to, lane, fetch); };
     if (threadIdx.x == 0) {
         bar_init(&bar[0], 1), bar_init(&bar[1], 1);
+        if (!SMALL) scales.init();
         bar_fence();
     }
     /* Weights do not depend on the kernel before: start the ring now. */
@@ -497,6 +242,9 @@ __device__ inline void multiply_strips(ARGS a, uint8_t *shared)
         if (halves == 2 && u0 + panel_units < u1) load_panel(u0 + panel_units, 1);
     }
     const int rows = SMALL ? min(*a.n_rows - (int)blockIdx.y * ROWS, (int)ROWS) : *a.n_rows;    /* of this pass */
+    const bool finishes = (u0 + a.n_chunks - 1) / a.n_chunks * a.n_chunks < u1;    /* a band */
+    if (!SMALL && finishes && threadIdx.x == 0) scales.fetch(a, norm_sums);
+    bool found = false;         /* scales */
     float acc[2][NT * 4];
     clear<NT>(acc);
 
@@ -546,13 +294,23 @@ __device__ inline void multiply_strips(ARGS a, uint8_t *shared)
             sum_warps<shape>(acc, v, (float *)reduce, rw, kw, lane);
             const int b0 = unit_block(band * a.n_chunks, n_blocks, units);
             const int b1 = unit_block(band_end - 1, n_blocks, units);
-            const bool last = me == b0;
+            bool last = me == b0;
             load_residual<shape>(a, band, residual, last && EPI == EPI_STORE ? rows : 0, rw, kw, lane);
+            float w[2][own<shape>::HALVES];
+            if constexpr (EPI == EPI_STORE && !SMALL) load_norm<shape>(a, band, w, last, rw, kw, lane);
+            if (!SMALL && last && !found) scales.find(a, norm_sums, rows);
+            found |= last;
             if (b1 > b0) sum_blocks<shape>(a, band, me - b0, b1 - b0, v, warp, lane);
             if constexpr (EPI == EPI_STORE) {
-                if (last) finish_strip<shape>(a, band, v, residual, rows, rw, kw, lane);
+                if constexpr (!SMALL) {
+                    if (last && a.norm.w) {
+                        finish_normed<shape>(a, band, v, residual, w, scales, reduce, rows, rw, kw, lane);
+                        last = false;
+                    }
+                }
+                if (last) finish_strip<shape>(a, band, v, residual, scales, rows, rw, kw, lane);
             } else {
-                if (last) finish_glu<shape, EPI>(a, band, v, reduce, rows, rw, kw, lane);
+                if (last) finish_glu<shape, EPI>(a, band, v, scales, reduce, rows, rw, kw, lane);
             }
             clear<NT>(acc);         /* here, not before: until then its registers hold parts */
         }

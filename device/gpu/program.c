@@ -52,6 +52,41 @@ static int first_use(const struct tape *t, struct val v)
     return t->n_calls;
 }
 
+/* The NORM before call `end` that reads a value; 0: none. */
+static int norm_of(const struct tape *t, struct val v, int end)
+{
+    for (int i = end - 1; v.id && i >= 0; i--)
+        if (t->calls[i].op == OP_NORM && t->calls[i].in[0].id == v.id) return t->calls[i].out[0].id;
+    return 0;
+}
+/* Whether NORM is deferred (struct norm_before): the NORM of the residual; 0: it is not. Products alone read it, and
+ * what it reads comes from one that adds to a residual. */
+static int norm_before(const struct program *p, int i)
+{
+    const struct tape *t = p->tape;
+    const struct call *c = &t->calls[i];
+    if (c->op != OP_NORM || c->n_in > 1 || card_is_small()) return 0;
+    const struct place *y = &p->places[c->out[0].id];
+    const struct value *x = &t->values[c->in[0].id];
+    const struct call *product = x->producer < 0 ? NULL : &t->calls[x->producer];
+    if (!y->form || y->f32 || program_wide(p, x->shape.rows) || !product) return 0;
+    if (product->op != OP_LINEAR || product->n_in < 2) return 0;
+    const struct linear_attr *a = product->attr;
+    return a->n_mat == 1 && a->softcap == 0 ? norm_of(t, product->in[1], x->producer) : 0;
+}
+static void defer_norms(struct program *p)
+{
+    for (int i = 0; i < p->tape->n_calls; i++) {
+        const int before = norm_before(p, i);
+        if (!before) continue;
+        const struct val y = p->tape->calls[i].out[0], x = p->tape->calls[i].in[0];
+        p->places[y.id].before = before;
+        p->places[y.id].form_from = p->tape->values[x.id].producer;
+        p->places[before].factors = true;
+        p->places[x.id].norm = y.id;
+    }
+}
+
 /* Whether products make a value: its first reader is one of them, which writes it for those that want f32, and what it
  * is made of is there as long as it is read. A NORM that begins with a sum over slots stays apart, where its block has
  * the row at hand (norm_follows in emit.c). */
@@ -63,6 +98,7 @@ static bool made_inside(const struct program *p, struct val v)
     const int producer = t->values[v.id].producer, rows = p->plan->bucket.rows[t->values[v.id].shape.rows];
     const bool wide = program_wide(p, t->values[v.id].shape.rows);
     if (!place->form || m.by == MADE_APART || wide || !product_can_make(&m, rows)) return false;
+    if (place->before || place->factors) return false;
     const struct call *c = &t->calls[producer];
     for (int j = 0; j < c->n_in; j++)
         if (plan_last_use(t, c->in[j].id, &p->plan->bucket) < place->form_to) return false;
@@ -110,8 +146,10 @@ static void find_uses(struct program *p)
         int producer = t->values[v].producer;
         if (t->values[v].keep || producer < 0 || !writes_forms(t->calls[producer].op)) x->f32 = true;
         if (x->form && producer >= 0 && writes_forms(t->calls[producer].op)) x->form_from = producer;
-        x->inside = made_inside(p, (struct val){ v }) || made_by_reader(p, (struct val){ v });
     }
+    defer_norms(p);
+    for (int v = 1; v < t->n_values; v++)
+        p->places[v].inside = made_inside(p, (struct val){ v }) || made_by_reader(p, (struct val){ v });
 }
 
 static unsigned read_by_rows(const struct tape *t, const struct weight *const *w, int n)
@@ -168,6 +206,13 @@ static uint64_t form_bytes(const struct program *p, int v)
     return ((rows + step - 1) / step * step * cols * 2 + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;
 }
 
+/* Factors of a NORM, and sums of its strips. */
+static uint64_t norm_bytes(const struct program *p, int v)
+{
+    const int sums = p->places[v].before ? norm_stride(p->tape->values[v].shape.cols) : 0;
+    return NARROW_ROWS * sizeof(float) * (uint64_t)(1 + sums);
+}
+
 /* Forms after the values: each at the lowest place that no form of an overlapping life touches. */
 static void place_forms(struct program *p)
 {
@@ -187,7 +232,13 @@ static void place_forms(struct program *p)
         }
         if (x->form_at + x->form_bytes > end) end = x->form_at + x->form_bytes;
     }
-    p->scratch_at = end;
+    for (int v = 1; v < p->tape->n_values; v++) {
+        struct place *x = &p->places[v];
+        if (!x->before && !x->factors) continue;
+        x->norm_at = end;
+        end += norm_bytes(p, v);
+    }
+    p->scratch_at = (end + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;
 }
 
 static bool has_mirror(const struct program *p, const struct value *x)

@@ -9,6 +9,10 @@ struct place {
     bool form;                  /* products read it: it has a form at form_at of the block */
     bool f32;                   /* somebody reads it in f32 */
     bool inside;                /* who reads it makes it: products (program_made), DELTA, MOE_GLU */
+    int norm;                   /* of a product's output: the deferred NORM that reads it (kernels.h); 0: none */
+    int before;                 /* of a deferred NORM: the one before it; 0: it is not deferred */
+    bool factors;               /* of a NORM: it gives its factors to a deferred one */
+    uint64_t norm_at;           /* of both: factors, and sums behind them, in the block */
     int form_from, form_to;     /* life of the form: calls; the last product that reads it */
     uint64_t form_at, form_bytes;
     int32_t *host;              /* pinned mirror of a kept result of few columns (words of 4 bytes), or NULL */
@@ -42,6 +46,11 @@ struct program {
     int far_group;              /* of that attention: most heads of a group; 0: none */
 };
 
+/* Parts of a row's sum of squares, padded (struct norm_before). */
+static inline int norm_stride(int cols)
+{
+    return ((cols + 127) / 128 + 3) / 4 * 4;
+}
 /* Whether the rows of this domain run in wide kernels. */
 static inline bool program_wide(const struct program *p, enum domain d)
 {

@@ -242,6 +242,7 @@ template <bool QUADS, bool SUM> __global__ void __launch_bounds__(NORM_LANES) no
     if (threadIdx.x % WARP == 0) sums[threadIdx.x / WARP] = sum;
     __syncthreads();
     const float factor = norm_factor(sums, (int)blockDim.x / WARP, cols, a.eps);
+    if (a.factors && threadIdx.x == 0) a.factors[row] = factor;
     const int end = padded(a.form, cols);
 #pragma unroll
     for (int i = 0; i < NORM_QUADS; i++)

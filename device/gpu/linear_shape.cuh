@@ -1,0 +1,108 @@
+/* device/gpu/linear_shape.cuh - a narrow product (linear_narrow.cuh): what a launch is told, which units its blocks
+ * take, how it lays out shared memory. */
+#ifndef LUCE_DEVICE_GPU_LINEAR_SHAPE_CUH
+#define LUCE_DEVICE_GPU_LINEAR_SHAPE_CUH
+
+#include "device/gpu/panel.cuh"
+
+enum { STRIP = 128, ROW_WARPS = STRIP / TILE_ROWS, X_ROW = 128 /* bytes of 64 columns */, X_CHUNK = 8 * X_ROW };
+
+enum epilogue { EPI_STORE, EPI_GLU_SILU, EPI_GLU_GELU };
+
+struct linear_args {
+    const uint8_t *tiles;       /* packed weights: [strip][k / 64][rw] tiles */
+    const uint8_t *x;           /* activations, panels of x_rows rows */
+    float *y;                   /* [n][y_stride] f32, or NULL */
+    uint8_t *y_form;            /* activations of the next product, in panels of x_rows rows, or NULL */
+    const float *residual;      /* [n][y_stride], or NULL */
+    const float *bias;          /* [rows], or NULL */
+    uint32_t *parts;            /* scratch of shared strips: f32, or NOT_YET */
+    const int32_t *n_rows;      /* rows of the step in use */
+    int n_chunks, n_strips;     /* columns / 64, rows / 128, rounded up */
+    int n_bands;
+    int x_rows;                 /* 1, 2, 4 or 8 NT; more: grid.y passes of 8 NT */
+    int norm_room;              /* bytes of shared memory for the sums of a deferred NORM, */
+    int fit;                    /* and of activations that fit behind them */
+    int out_rows, y_stride;     /* rows of the output that exist */
+    float unit;                 /* undoes the weights' power of two */
+    float softcap;
+    float form_scale;           /* power of two applied to y_form */
+    norm_behind normed;
+    norm_before norm;
+    enum { MAKES = 0 };
+};
+/* Of one row that the blocks make themselves: x is not read. */
+struct linear_made_args : linear_args {
+    made make;
+    enum { MAKES = 1 };
+};
+
+__device__ inline float act_silu(float x)
+{
+    return x / (1.0f + __expf(-x));
+}
+__device__ inline float act_gelu(float x)
+{
+    float u = 0.7978845608028654f * (x + 0.044715f * x * x * x);
+    return x / (1.0f + __expf(-2.0f * u));      /* 0.5 x (1 + tanh u) */
+}
+
+/* First unit of block b of n blocks over `units`. Their product stays below 2^32 up to 10^11 weights. */
+__host__ __device__ inline int unit_begin(int b, int n, int units)
+{
+    return (int)((uint32_t)b * (uint32_t)units / (uint32_t)n);
+}
+__host__ __device__ inline int unit_block(int u, int n, int units)
+{
+    return (int)((((uint32_t)u + 1) * (uint32_t)n - 1) / (uint32_t)units);
+}
+
+/* Blocks for a matrix: the multiprocessors, but a strip by no more than SHARES blocks, since one of them sums the
+ * parts of all, each with work for all its warps, and as few as take no longer: warps go through whole tiles. */
+enum { SHARES = 16 };
+__host__ __device__ inline int product_blocks(int n_strips, int n_chunks, int k_warps, int n_units)
+{
+    const int each = n_chunks / k_warps < SHARES ? n_chunks / k_warps : SHARES;
+    const int most = n_strips * (each > 1 ? each : 1), n = n_units < most ? n_units : most;
+    const int units = n_strips * n_chunks, turns = ((units + n - 1) / n + k_warps - 1) / k_warps;
+    return (units + k_warps * turns - 1) / (k_warps * turns);
+}
+
+/* Shared memory of a launch: table, rings, reduction, activations (panel). SMALL: for cards whose blocks have less of
+ * it, which are those with less to read a multiprocessor, too: rings of one tile. */
+template <class F, int NT_, bool SMALL, bool PAIR> struct linear_shape {
+    typedef F format;
+    enum {
+        NT = NT_,
+        STRIPS = PAIR ? 2 : 1,          /* of a band */
+        ROWS_W = ROW_WARPS * STRIPS,    /* warps beside each other in rows, */
+        KW = F::KWARPS / STRIPS,        /* and in columns */
+        WARPS = ROWS_W * KW,
+        THREADS = WARPS * WARP,
+        MINE = NT * 4 / KW,             /* sums of a lane in each of its two row tiles, joined over kw */
+        ROOM = NT == 1 ? (F::LUT > 0 ? 78 : 110) * 1024 : NT == 2 ? 80 * 1024 : 64 * 1024,
+        LEAST_STAGES = NT < 8 || F::PANELS ? 3 : 2,
+        STAGES = SMALL ? 1 : ROOM / (WARPS * F::TILE) < LEAST_STAGES ? LEAST_STAGES : ROOM / (WARPS * F::TILE),
+        RING = WARPS * STAGES * F::TILE,
+        JOINED = SMALL ? 4 : 8,         /* sums of a lane that are joined at a time */
+        SUMS = WARPS * JOINED * WARP * 4,               /* [rw][kw][sum][lane], */
+        SLOTS = 2 * ROW_WARPS,                          /* of a deferred NORM: parts of a strip's sum of squares */
+        CHUNKS = SMALL && !PAIR ? 0 : NT * X_CHUNK * 2, /* or what becomes of them: chunks of the next product */
+        OUTPUT = CHUNKS + (SMALL || PAIR ? 0 : SLOTS * NT * 8 * 4),
+        REDUCE = SUMS > OUTPUT ? SUMS : OUTPUT,
+        ROWS = 8 * NT,
+        DEFERS = !SMALL,                /* NORM, before it and behind it */
+        SCALES = SMALL ? 0 : 8 + (ROWS + 2 * NARROW_ROWS) * 4,
+        FIXED = (F::LUT + RING + REDUCE + 128 + SCALES + 1023) / 1024 * 1024,
+        LEAST = FIXED + KW * NT * X_CHUNK,      /* with a chunk of activations for each warp of a row group */
+        VECTOR = 2 * MINE < 4 ? 2 * MINE : 4,   /* words that a lane writes at a time into a part */
+        PART = WARPS * 2 * MINE * WARP,         /* words of a part */
+    };
+};
+/* A card's code holds one of the two shapes and leaves the other kernels empty. */
+template <bool SMALL> __device__ constexpr bool shape_here()
+{
+    return EVERY_SHAPE || SMALL != HAS_LARGE_SHARED;
+}
+
+#endif
