@@ -254,8 +254,8 @@ __device__ inline void finish_normed(const linear_args &a, int strip, const floa
     enum { HALVES = own<S>::HALVES };
     float *const slots = (float *)(stage + S::CHUNKS), *y[2][HALVES], bias[2][HALVES], square[S::MINE];
     uint8_t *to[2][HALVES];
-    lane = pinned(lane);
     bool there[2][HALVES];
+    lane = pinned(lane);
     const int n0 = own<S>::column(0, kw, lane);
 #pragma unroll
     for (int i = 0; i < 2; i++)

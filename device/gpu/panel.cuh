@@ -52,7 +52,7 @@ __device__ inline float norm_factor(const float *sums, int n, int cols, float ep
 }
 /* The power of two for the activations of a deferred NORM (kernels.h), by the row's factor at the NORM before: an
  * element of usual size becomes some 2^-5, so that f16 takes rows that have grown 2^9 times and hold one element alone,
- * and what small elements lose does not count beside the large ones. */
+ * or have shrunk 2^8 times, and what small elements lose does not count beside the large ones. */
 __device__ inline float deferred_scale(float before)
 {
     return __uint_as_float(__float_as_uint(before) & 0x7f800000u) * 0x1p-5f;
