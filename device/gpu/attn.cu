@@ -334,9 +334,9 @@ bool attn_can(int heads, int kv_heads, int dim)
     return dim <= 256 && dim % 8 == 0 && heads / kv_heads <= 64 && narrow_attn_fits(dim) &&
            (dim <= 128 || wide_fits<256, 32>());
 }
-int launch_attn(launch *l, const attn_args *a, int rows, bool wide, bool far, int n_units)
+int launch_attn(launch *l, const attn_args *a, int rows, bool wide, attn_depth depth, int n_units)
 {
-    if (!wide) return launch_narrow_attn(l, a, rows, far, n_units);
+    if (!wide) return launch_narrow_attn(l, a, rows, depth, n_units);
     if (attn_wide_can(a)) {
         launch_attn_wide(l, a, n_units);
         return 1;

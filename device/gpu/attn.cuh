@@ -8,7 +8,7 @@
 enum { KEYS = PAGE, LOADS = 4 };        /* keys of a tile; pieces that a thread loads together to decode them */
 
 bool narrow_attn_fits(int dim);     /* in the card's shared memory */
-int launch_narrow_attn(launch *l, const attn_args *a, int rows, bool far, int n_units);
+int launch_narrow_attn(launch *l, const attn_args *a, int rows, attn_depth depth, int n_units);
 
 /* 8 values (dims 8 c ..) of row `at` of a block, as they are stored in any format but f16. */
 struct stored8 {

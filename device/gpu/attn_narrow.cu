@@ -12,7 +12,8 @@
  * A row's scores and sums are its own: rows of a block do not meet, pages that a row does not see change nothing
  * (their weights are exactly 0), and a key stands at its position whether it comes from a page or from the bank.
  * So a row's bits depend on its keys alone. Scores are f16 x f16 in f32, weights f16, sums f32.
- * With several splits parts (maximum, sum, weighted values) go to scratch, and a second kernel adds them in order.
+ * With several splits parts (maximum, sum, weighted values) go to scratch, and a second kernel adds them in order;
+ * steps whose rows all have one do without it (ATTN_SHALLOW).
  * Traffic: the visible keys and values once per item; the limit is memory. Many packed rows over f16 pages, at depth:
  * the same arithmetic in attn_deep.cu. */
 #include "device/gpu/attn_narrow.cuh"
@@ -30,6 +31,10 @@ int attn_splits(int positions, int window, int target)
         return 1 + (by_least < target ? by_least : by_most < target ? target : by_most);
     };
     return window && window < positions ? most(window) + 2 : most(positions);
+}
+bool attn_shallow(int positions)
+{
+    return positions <= SPLIT_LEAST;
 }
 /* Before that, the longer beginning of attn_deep.cu's only block of a multiprocessor costs more than its ring gains. */
 bool attn_far(int rows, int group, int past)
@@ -83,24 +88,29 @@ template <int ROWS> struct shared_attn {
     int page[SPLIT_MOST / PAGE];            /* of the split */
     int n_items[STEP_SEQS + 1];             /* before sequence s */
     uint8_t bank[NARROW_ROWS];              /* bank rows of the path, in order */
+    int nth;                                /* part_of_rows */
     int n_bank, low, high;                  /* pages of the item */
     int all_from, all_to;                   /* positions that all its rows see */
 };
 
+/* No rows yet; a barrier before view_rows. */
+template <int ROWS> __device__ inline void forget_rows(shared_attn<ROWS> &sh)
+{
+    sh.low = sh.all_to = INT32_MAX, sh.high = -1, sh.all_from = 0;
+}
+
 /* Fills the views of the block's rows, the pages of the split and the rows of the bank. All threads; ends in a
  * barrier. */
 template <int ROWS, int THREADS>
-__device__ inline void view_rows(const attn_args &a, const step *s, const item &it, shared_attn<ROWS> &sh, int group)
+__device__ inline void view_rows(const attn_args &a, const step *s, const step_seq &q, const item &it,
+                                 shared_attn<ROWS> &sh, int group)
 {
-    const step_seq &q = s->seq[it.seq];
     const int thread = threadIdx.x;
-    if (thread == 0) sh.low = sh.all_to = INT32_MAX, sh.high = -1, sh.all_from = 0;
     const int first = it.split * it.size / PAGE;
     if (thread < it.size / PAGE) {
         const int t = first + thread;
         sh.page[thread] = t < a.kv.max_pages ? a.kv.table[(int64_t)q.slot * a.kv.max_pages + t] : -1;
     }
-    __syncthreads();
     if (thread < ROWS) {
         const row_view v = view_of(a, s, it, thread, group);
         if (v.row >= 0) {
@@ -117,56 +127,71 @@ __device__ inline void view_rows(const attn_args &a, const step *s, const item &
     const int j = thread - (THREADS - NARROW_ROWS);         /* other warps, where there are */
     if (j >= 0) {
         const int n = put_bank(s, it, sh.bank, j, group);
-        if (j == 0) sh.n_bank = n;
+        if (j == 0) sh.n_bank = n, sh.nth = part_of_rows(a, q, it);
     }
     __syncthreads();
 }
 
-/* A page of f16 rows of DP values with bulk copies, by THREADS threads of which the first warp starts them: one a
- * region, or one a row where the page ends. They complete on `full`, as the first thread's arrival. Keys that are not
- * there stay as they are, nobody sees them; values become zero (those of other warps are there after a barrier). */
-template <int DP, int THREADS>
-__device__ inline void bulk_page(const page_rows &p, uint8_t *tile, bool values, uint64_t *full, int thread)
-{
-    enum { REGION = page_shape<DP>::REGION, EACH = THREADS > KEYS ? THREADS / KEYS : 1 };       /* threads of a row */
-    if (p.in_page >= PAGE && p.committed) {
-        if (thread >= WARP) return;
-        if (thread == 0) bar_expect(full, KEYS * DP * 2);
-        __syncwarp();
-        if (thread < 8) bulk_load(tile + thread * REGION, p.committed + thread * 8 * DP * 2, 8 * DP * 2, full, false);
-        return;
+/* Rows of a page: those below `in` come from its block, if there is one, those below `end` from the bank. */
+struct page_ends {
+    int in, end;
+    __device__ explicit page_ends(const page_rows &p) : in(clamp(p.in_page)), end(clamp(p.in_page + p.n_bank)) { }
+    __device__ static int clamp(int r)
+    {
+        return r < 0 ? 0 : r < PAGE ? r : PAGE;
     }
-    if (values)
+};
+
+/* Values that are not there become zero, by THREADS threads; those of other warps are there after a barrier. (Keys that
+ * are not there stay as they are: nobody sees them.) */
+template <int DP, int THREADS> __device__ inline void clear_missing(const page_rows &p, uint8_t *tile, int thread)
+{
+    const page_ends ends(p);
+    const int first = p.committed ? ends.end : 0;
 #pragma unroll 1
-        for (int r = thread / EACH; r < KEYS; r += THREADS / EACH)
-            if (p.row(r) < 0)
-#pragma unroll 1
-                for (int c = thread % EACH; c < DP / 8; c += EACH)
-                    *(uint4 *)(tile + piece_at<DP>(r, c)) = make_uint4(0, 0, 0, 0);
+    for (int i = first * (DP / 8) + thread; i < KEYS * (DP / 8); i += THREADS) {
+        const int r = i / (DP / 8);
+        if (r < ends.in || r >= ends.end) *(uint4 *)(tile + piece_at<DP>(r, i % (DP / 8))) = make_uint4(0, 0, 0, 0);
+    }
     shared_fence();                         /* a later bulk copy comes after these zeros */
-    if (thread >= WARP) return;
-    const int n = __popc(__ballot_sync(0xffffffffu, p.row(thread) >= 0)) +
-        __popc(__ballot_sync(0xffffffffu, p.row(thread + WARP) >= 0));
-    __syncwarp();                           /* the zeros */
-    if (thread == 0) bar_expect(full, (uint32_t)n * DP * 2);
-    __syncwarp();
-#pragma unroll 1
-    for (int r = thread; r < KEYS; r += WARP)
-        if (p.row(r) >= 0)
-            bulk_load(tile + piece_at<DP>(r, 0), p.block(r) + (uint64_t)p.row(r) * (DP * 2), DP * 2, full, false);
 }
 
-/* Keys or values of page t into a slot. PLAIN (f16 rows of DP values), with bulk copies; else every thread copies
- * pieces, and what is not there becomes zero. What is not bulk is there after a barrier. */
-template <int DP, int ROWS, int THREADS, bool PLAIN>
-__device__ inline void load_tile(const attn_args &a, const step_seq &q, const shared_attn<ROWS> &sh, int head, int t,
-                                 int page, uint8_t *tile, bool values, uint64_t *full)
+/* A page of f16 rows of DP values with bulk copies, by a warp. They complete on `full`, as the first lane's arrival.
+ * Copies of a warp start one after the other, so each takes what it can of a region: its rows in the page, or those in
+ * the bank, unless a path picks these one by one. */
+template <int DP>
+__device__ inline void bulk_page(const page_rows &p, uint8_t *tile, bool picked, uint64_t *full, int lane)
 {
-    const kv_part part = part_of(a.kv, head, values);
+    enum { ROW = DP * 2 };
+    const page_ends ends(p);
+    const int in = p.committed ? ends.in : 0, from_bank = picked ? 0 : ends.end - ends.in;
+    if (lane == 0) bar_expect(full, (uint32_t)(in + ends.end - ends.in) * ROW);
+    __syncwarp();
+    if (lane < 2 * (KEYS / 8)) {
+        const bool bank = lane >= KEYS / 8;
+        const int least = bank ? ends.in : 0, most = bank ? ends.in + from_bank : in, at = lane % (KEYS / 8) * 8;
+        const int r = at > least ? at : least, end = at + 8 < most ? at + 8 : most;
+        if (r < end)
+            bulk_load(tile + piece_at<DP>(r, 0), bank ? p.bank + (r - p.in_page) * ROW : p.committed + r * ROW,
+                      (uint32_t)(end - r) * ROW, full, false);
+    }
+    if (!picked) return;
+#pragma unroll 1
+    for (int r = ends.in + lane; r < ends.end; r += WARP)
+        bulk_load(tile + piece_at<DP>(r, 0), p.bank + p.row(r) * ROW, ROW, full, false);
+}
+
+/* Keys or values of page t into a slot. PLAIN (f16 rows of DP values), with bulk copies beside clear_missing; else
+ * every thread copies pieces, and what is not there becomes zero. What is not bulk is there after a barrier. */
+template <int DP, int ROWS, int THREADS, bool PLAIN>
+__device__ inline void load_tile(const attn_args &a, const step_seq &q, const shared_attn<ROWS> &sh, const item &it,
+                                 int t, int page, uint8_t *tile, bool values, uint64_t *full)
+{
+    const kv_part part = part_of(a.kv, it.head, values);
     const page_rows p = rows_of(a, q, part, t, page, sh.bank, sh.n_bank);
     const int thread = threadIdx.x;
     if constexpr (PLAIN && HAS_BULK_COPY) {
-        bulk_page<DP, THREADS>(p, tile, values, full, thread);
+        if (thread < WARP) bulk_page<DP>(p, tile, it.single, full, thread);
     } else if (PLAIN || part.format == TYPE_F16) {
 #pragma unroll 2
         for (int i = thread; i < KEYS * (DP / 8); i += THREADS) {
@@ -284,10 +309,9 @@ __device__ inline void leave(const warp_state<DP> &w, shared_attn<ROWS> &sh, flo
 
 /* Joins the quarters of each row: results, or the parts of a split. */
 template <int DP, int ROWS, int THREADS>
-__device__ inline void put_rows(const attn_args &a, const step_seq &q, const item &it, const shared_attn<ROWS> &sh,
-                                const float *room)
+__device__ inline void put_rows(const attn_args &a, const item &it, const shared_attn<ROWS> &sh, const float *room)
 {
-    const int nth = part_of_rows(a, q, it);
+    const int nth = sh.nth;
 #pragma unroll 1
     for (int i = threadIdx.x; i < it.n_rows * (DP / 4); i += THREADS) {
         const int r = i / (DP / 4), c = i % (DP / 4) * 4;
@@ -318,29 +342,32 @@ __device__ inline void put_rows(const attn_args &a, const step_seq &q, const ite
     }
 }
 
-/* The item's query rows as f16, eight threads a row; rows that are none become zero. */
-template <int DP, int ROWS, int THREADS>
-__device__ inline void load_queries(const attn_args &a, const item &it, const shared_attn<ROWS> &sh, uint8_t *queries)
-{
-    enum { EACH = THREADS / ROWS };
-    const int r = threadIdx.x / EACH, c0 = threadIdx.x % EACH * 4;
-    if (r >= (it.n_rows + 15) / 16 * 16) return;
-    const row_view &v = sh.view[r];
-    const float *from = a.q + ((uint64_t)(v.row < 0 ? 0 : v.row) * a.heads + v.head) * a.kv.dim;
-    const int end = v.row < 0 ? 0 : a.kv.dim;
-    uint8_t *to = queries + r * page_shape<DP>::QUERY;
-    float4 x[DP / (4 * EACH)];
+/* The item's query rows, eight threads a row: loaded, and as f16 in shared memory. Rows that are none become zero. */
+template <int DP, int ROWS, int THREADS> struct query_rows {
+    enum { EACH = THREADS / ROWS, N = DP / (4 * EACH) };
+    float4 x[N];
+    __device__ void load(const attn_args &a, const shared_attn<ROWS> &sh)
+    {
+        const int c0 = threadIdx.x % EACH * 4;
+        const row_view &v = sh.view[threadIdx.x / EACH];
+        const float *from = a.q + ((uint64_t)(v.row < 0 ? 0 : v.row) * a.heads + v.head) * a.kv.dim;
+        const int end = v.row < 0 ? 0 : a.kv.dim;
 #pragma unroll
-    for (int j = 0; j < DP / (4 * EACH); j++) {
-        const int c = c0 + j * 4 * EACH;
-        x[j] = c < end ? *(const float4 *)(from + c) : make_float4(0, 0, 0, 0);
+        for (int j = 0; j < N; j++) {
+            const int c = c0 + j * 4 * EACH;
+            x[j] = c < end ? *(const float4 *)(from + c) : make_float4(0, 0, 0, 0);
+        }
     }
+    __device__ void put(uint8_t *queries) const
+    {
+        uint8_t *to = queries + threadIdx.x / EACH * page_shape<DP>::QUERY + threadIdx.x % EACH * 8;
 #pragma unroll
-    for (int j = 0; j < DP / (4 * EACH); j++)
-        *(uint2 *)(to + (c0 + j * 4 * EACH) * 2) =
-            make_uint2(as_bits(__halves2half2(clamped_half(x[j].x), clamped_half(x[j].y))),
-                       as_bits(__halves2half2(clamped_half(x[j].z), clamped_half(x[j].w))));
-}
+        for (int j = 0; j < N; j++)
+            *(uint2 *)(to + j * 8 * EACH) =
+                make_uint2(as_bits(__halves2half2(clamped_half(x[j].x), clamped_half(x[j].y))),
+                           as_bits(__halves2half2(clamped_half(x[j].z), clamped_half(x[j].w))));
+    }
+};
 
 /* Long: one item from rows to result, in the order in which it happens. */
 template <int DP, int TILES, bool PLAIN>
@@ -359,6 +386,7 @@ __global__ void __launch_bounds__(attn_shape<DP, TILES>::THREADS, attn_shape<DP,
     const int n_seqs = s->head.n_seqs;
     for (int i = threadIdx.x; i < n_seqs; i += THREADS)
         sh.n_items[i + 1] = count_items<ROWS>(a, s->seq[i], a.tree[i] && !a.block, group);
+    if (threadIdx.x == 0) forget_rows(sh);
     __syncthreads();
     if (threadIdx.x == 0) {
         for (int i = 0; i < SLOTS; i++) bar_init(&sh.full[i], 1);
@@ -371,30 +399,42 @@ __global__ void __launch_bounds__(attn_shape<DP, TILES>::THREADS, attn_shape<DP,
     uint32_t turn = 0;                      /* tiles of the items before */
     for (int round = 0; item_of(round) < sh.n_items[n_seqs]; round++) {
         const item it = find_item<ROWS>(a, s, sh.n_items, item_of(round), group);
-        const step_seq &q = s->seq[it.seq];
-        view_rows<ROWS, THREADS>(a, s, it, sh, group);
+        const step_seq q = s->seq[it.seq];
+        view_rows<ROWS, THREADS>(a, s, q, it, sh, group);
         const int split0 = it.split * it.size / PAGE, split1 = split0 + it.size / PAGE;
         const int t0 = sh.low > split0 ? sh.low : split0, t1 = sh.high + 1 < split1 ? sh.high + 1 : split1;
         const int n = t1 > t0 ? 2 * (t1 - t0) : 0;
         /* Tile k of the item: even ones are keys, odd ones values. */
+        auto slot_of = [&](int k) { return ring + (turn + k) % SLOTS * shape::TILE; };
+        auto page_of = [&](int k) { return sh.page[t0 + k / 2 - split0]; };
+        auto clear_tile = [&](int k) {
+            if constexpr (PLAIN && HAS_BULK_COPY)
+                if (k & 1)
+                    clear_missing<DP, THREADS>(rows_of(a, q, part_of(a.kv, it.head, true), t0 + k / 2, page_of(k),
+                                                       sh.bank, sh.n_bank), slot_of(k), threadIdx.x);
+        };
         auto load = [&](int k) {
-            const uint32_t slot = (turn + k) % SLOTS;
-            load_tile<DP, ROWS, THREADS, PLAIN>(a, q, sh, it.head, t0 + k / 2, sh.page[t0 + k / 2 - split0],
-                                                ring + slot * shape::TILE, k & 1, &sh.full[slot]);
+            load_tile<DP, ROWS, THREADS, PLAIN>(a, q, sh, it, t0 + k / 2, page_of(k), slot_of(k), k & 1,
+                                                &sh.full[(turn + k) % SLOTS]);
         };
 #pragma unroll 1
-        for (int k = 0; k < AHEAD; k++) {
-            /* Pages that the step before did not touch are there already. */
-            if (!waited && k < n && (t0 + k / 2 + 1) * PAGE > q.past - q.n_commit) {
-                wait_predecessor();
-                waited = true;
+        for (int k = 1; k < AHEAD && k < n; k += 2) clear_tile(k);
+        query_rows<DP, ROWS, THREADS> mine;
+        bool fetched = false;
+#pragma unroll 1
+        for (int k = 0; k <= AHEAD; k++) {
+            /* Pages that the step before did not touch are there already. The queries come beside the others. */
+            if (!fetched && (waited || k == AHEAD || k >= n || (t0 + k / 2 + 1) * PAGE > q.past - q.n_commit)) {
+                if (!waited) wait_predecessor();
+                mine.load(a, sh);
+                if (!PLAIN) mine.put(queries);              /* decoding needs the registers */
+                waited = fetched = true;
             }
+            if (k == AHEAD) break;
             if (k < n) load(k);
             copy_commit();
         }
-        if (!waited) wait_predecessor();
-        waited = true;
-        load_queries<DP, ROWS, THREADS>(a, it, sh, queries);
+        if (PLAIN) mine.put(queries);
         warp_state<DP> w;
         clear(w);
         float weights[2][4];
@@ -402,7 +442,7 @@ __global__ void __launch_bounds__(attn_shape<DP, TILES>::THREADS, attn_shape<DP,
         for (int k = 0; k < n; k++) {
             copy_wait<AHEAD - 1>();
             __syncthreads();                /* tile k - 1 is done; tile k is there, unless by bulk copies */
-            if (k + AHEAD < n) load(k + AHEAD);
+            if (k + AHEAD < n) clear_tile(k + AHEAD), load(k + AHEAD);
             copy_commit();
             const uint32_t at = turn + k;
             const uint8_t *slot = ring + at % SLOTS * shape::TILE;
@@ -422,9 +462,10 @@ __global__ void __launch_bounds__(attn_shape<DP, TILES>::THREADS, attn_shape<DP,
         }
         turn += n;
         __syncthreads();                    /* the ring makes room for the sums */
+        if (threadIdx.x == 0) forget_rows(sh);
         if (16 * tile < it.n_rows) leave<DP, ROWS>(w, sh, (float *)ring, it.n_rows, tile, quarter, lane);
         __syncthreads();
-        put_rows<DP, ROWS, THREADS>(a, q, it, sh, (const float *)ring);
+        put_rows<DP, ROWS, THREADS>(a, it, sh, (const float *)ring);
         shared_fence();                     /* bulk copies of the next item come after */
         __syncthreads();
     }
@@ -489,20 +530,21 @@ bool narrow_attn_fits(int dim)
 {
     return dim <= 64 ? fits<64, 1>() : dim <= 128 ? fits<128, 1>() : fits<256, 1>();
 }
-template <int DP> static int launch_dim(launch *l, const attn_args *a, int rows, bool far, int n_units)
+template <int DP> static int launch_dim(launch *l, const attn_args *a, int rows, attn_depth depth, int n_units)
 {
     enum { MOST = DP == 256 ? 2 : 4 };      /* tiles whose sums fit in the registers of a block */
     const int packed = rows * (a->heads / a->kv.kv_heads);
-    if (far) launch_attn_deep(l, a, n_units);
+    if (depth == ATTN_FAR) launch_attn_deep(l, a, n_units);
     else if (packed <= 16 || !fits<DP, 2>()) launch_one<DP, 1>(l, a, n_units);
     else if (packed <= 32 || !fits<DP, MOST>()) launch_one<DP, 2>(l, a, n_units);
     else launch_one<DP, MOST>(l, a, n_units);
+    if (depth == ATTN_SHALLOW) return 1;
     fill_launch(l + 1, combine_kernel<DP>, dim3(a->heads, rows), DP * COMBINE, 0, *a);
     return 2;
 }
-int launch_narrow_attn(launch *l, const attn_args *a, int rows, bool far, int n_units)
+int launch_narrow_attn(launch *l, const attn_args *a, int rows, attn_depth depth, int n_units)
 {
-    if (a->kv.dim <= 64) return launch_dim<64>(l, a, rows, far, n_units);
-    if (a->kv.dim <= 128) return launch_dim<128>(l, a, rows, far, n_units);
-    return launch_dim<256>(l, a, rows, far, n_units);
+    if (a->kv.dim <= 64) return launch_dim<64>(l, a, rows, depth, n_units);
+    if (a->kv.dim <= 128) return launch_dim<128>(l, a, rows, depth, n_units);
+    return launch_dim<256>(l, a, rows, depth, n_units);
 }

@@ -12,7 +12,7 @@ struct emitter {
     struct program *p;
     const struct call *c;
     bool all;                   /* every value to f32 */
-    bool far;                   /* for steps at depth */
+    enum attn_depth depth;      /* of the steps that it is for */
     struct launches *out;
     struct moe_sum_args sum;    /* z NULL: none; else the next call, a NORM, begins with it */
     int index;
@@ -427,8 +427,8 @@ static void emit_attn(struct emitter *e)
     x.stats = x.parts + (all - stats);
     struct launch *l = push(e, 2);
     if (!l) return;
-    bool far = e->far && may_be_far(e->p, e->c);
-    done(e, launch_attn(l, &x, bucket_rows(e, y), wide, far, e->g->n_units));
+    enum attn_depth depth = e->depth == ATTN_FAR && !may_be_far(e->p, e->c) ? ATTN_NEAR : e->depth;
+    done(e, launch_attn(l, &x, bucket_rows(e, y), wide, depth, e->g->n_units));
     pad(e, y, x.form);
 }
 
@@ -582,9 +582,10 @@ bool program_has(int op)
     return emitters[op] != NULL;
 }
 
-luce_status program_emit(struct gpu *g, struct program *p, bool all, bool far, struct launches *out, luce_error *err)
+luce_status program_emit(struct gpu *g, struct program *p, bool all, enum attn_depth depth, struct launches *out,
+                         luce_error *err)
 {
-    struct emitter e = { .g = g, .p = p, .all = all, .far = far, .out = out, .index = -1, .err = err };
+    struct emitter e = { .g = g, .p = p, .all = all, .depth = depth, .out = out, .index = -1, .err = err };
     out->n = 0;
     const int *most = p->plan->bucket.rows;
     struct begin_args b = { .host = p->step, .step = g->step, .tree = g->tree, .kept = g->kept,
@@ -628,6 +629,7 @@ luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err)
         if (c->op == OP_ATTN && !program_wide(p, DOM_ROWS)) {
             const struct attn_attr *a = c->attr;
             most(&scratch, 4 * attn_scratch(step_rows, a->heads, a->head_dim, most_splits(g, p, c->layer)));
+            p->attends = true;
             if (may_be_far(p, c) && a->heads / a->kv_heads > p->far_group) p->far_group = a->heads / a->kv_heads;
         }
         if (c->op == OP_DELTA && program_wide(p, DOM_ROWS)) {

@@ -3,8 +3,8 @@
  * Weights arrive in canonical rows (upload.c). The first program that uses them packs them into the tiles
  * of its products (pack.c), because only a tape says which belong together: q, k and v in one product,
  * gate and up row by row; rows that are read one by one (EMBED) stay canonical as well.
- * A program (program.c) is a list of launches, captured into a graph, and into another for steps at depth where
- * attention has a kernel of its own for them; each when a step first needs it. Values, activations of products and
+ * A program (program.c) is a list of launches, captured into a graph, and into others for shallow steps and for steps
+ * at depth, where attention takes other kernels (enum attn_depth); all when a step first needs one. Values, activations of products and
  * scratch lie in a block of device memory that all programs of a cache share, as large as the largest needs (a
  * drafter's steps leave the target's results as they are); when it grows, programs build their launches again. */
 #ifndef LUCE_DEVICE_GPU_GPU_H

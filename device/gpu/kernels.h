@@ -197,11 +197,14 @@ struct attn_args {
     float scale, softcap;
 };
 bool attn_can(int heads, int kv_heads, int dim);
-/* Narrow: two launches, the splits and their combination. far: by the kernel for many packed rows at depth
- * (attn_deep.cu), which the layer must have. Returns how many it filled (1 or 2). */
-int launch_attn(struct launch *l, const struct attn_args *a, int rows, bool wide, bool far, int n_units);
+/* Of narrow steps. Shallow: no row has more than one split. Far: by the kernel for many packed rows at depth
+ * (attn_deep.cu), which the layer must have. A row has the same bits at each. */
+enum attn_depth { ATTN_SHALLOW, ATTN_NEAR, ATTN_FAR, ATTN_DEPTHS };
+/* Narrow: the splits, and but for shallow steps their combination. Returns how many launches it filled (1 or 2). */
+int launch_attn(struct launch *l, const struct attn_args *a, int rows, bool wide, enum attn_depth depth, int n_units);
 bool attn_deep_can(const struct kv_place *kv);
-/* Whether that kernel is the faster one for `rows` rows of a sequence; a row has the same bits from both. */
+/* Whether a sequence with so many positions is shallow; whether `rows` rows behind `past` ones are far: worth it. */
+bool attn_shallow(int positions);
 bool attn_far(int rows, int group, int past);
 /* Wide steps by warp groups (attn_wide.cu), where they can; one launch. launch_attn chooses. */
 bool attn_wide_can(const struct attn_args *a);

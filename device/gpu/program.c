@@ -329,8 +329,7 @@ void gpu_program_close(struct device *d, struct program *p)
 {
     if (!p) return;
     if (p->queued > ((struct gpu *)d)->n_done) (void)gpu_wait(d, NULL);
-    drop_built(&p->near);
-    drop_built(&p->far);
+    for (int i = 0; i < ATTN_DEPTHS; i++) drop_built(&p->built[i]);
     if (p->host) (void)GPU(FreeHost)(p->host);
     if (p->step) (void)GPU(FreeHost)(p->step);
     if (p->done) (void)GPU(EventDestroy)(p->done);
@@ -351,11 +350,12 @@ static luce_status start(struct gpu *g, const struct launch *l, luce_error *err)
 }
 
 /* Launches and graph for the block as it is now. */
-static luce_status capture(struct gpu *g, struct program *p, struct built *b, luce_error *err)
+static luce_status capture(struct gpu *g, struct program *p, enum attn_depth depth, luce_error *err)
 {
+    struct built *b = &p->built[depth];
     gpu_graph graph = NULL;
     luce_status st = claim(g, p, err);
-    if (!st) st = program_emit(g, p, false, b == &p->far, &b->launches, err);
+    if (!st) st = program_emit(g, p, false, depth, &b->launches, err);
     if (st) return st;
     if (b->graph) (void)GPU(GraphExecDestroy)(b->graph);
     b->graph = NULL;
@@ -372,12 +372,14 @@ static luce_status capture(struct gpu *g, struct program *p, struct built *b, lu
     return st;
 }
 
-/* Whatever steps need that are to come: a text that grows to where attention at depth pays does not stop for it. */
+/* Whatever steps need that are to come: a text that grows does not stop for it. */
 static luce_status build(struct gpu *g, struct program *p, luce_error *err)
 {
-    if (p->near.graph && p->near.generation == g->generation) return LUCE_OK;
-    luce_status st = p->far_group ? capture(g, p, &p->far, err) : LUCE_OK;
-    return st ? st : capture(g, p, &p->near, err);
+    const struct built *last = &p->built[ATTN_NEAR];
+    if (last->graph && last->generation == g->generation) return LUCE_OK;
+    luce_status st = p->far_group ? capture(g, p, ATTN_FAR, err) : LUCE_OK;
+    if (!st && p->attends) st = capture(g, p, ATTN_SHALLOW, err);
+    return st ? st : capture(g, p, ATTN_NEAR, err);
 }
 
 /* The step's parts that are in use, to where the begin kernel reads them. */
@@ -392,13 +394,16 @@ static void put_step(struct program *p, const struct step *s)
     memcpy(to->row, s->row, (size_t)s->head.n_rows * sizeof *s->row);
 }
 
-/* Whether attention at depth pays in this step. */
-static bool is_far(const struct program *p, const struct step *s)
+/* Of the step, by its deepest sequence. What a sequence comes after moves it on by as many rows as a step has. */
+static enum attn_depth depth_of(const struct program *p, const struct step *s)
 {
-    if (!p->far_group) return false;
-    for (int i = 0; i < s->head.n_seqs; i++)
-        if (attn_far(s->seq[i].n_rows, p->far_group, s->seq[i].past)) return true;
-    return false;
+    bool shallow = p->attends;
+    for (int i = 0; i < s->head.n_seqs; i++) {
+        const struct step_seq *q = &s->seq[i];
+        if (p->far_group && attn_far(q->n_rows, p->far_group, q->past)) return ATTN_FAR;
+        shallow &= attn_shallow(q->past + q->n_rows + (q->after ? NARROW_ROWS : 0));
+    }
+    return shallow ? ATTN_SHALLOW : ATTN_NEAR;
 }
 
 static int rows_in_use(const struct step *s, enum domain d)
@@ -442,7 +447,7 @@ static luce_status run_traced(struct gpu *g, struct program *p, const struct ste
     gpu_event times[2] = { NULL, NULL };
     int at = 0;
     luce_status st = claim(g, p, err);
-    if (!st) st = program_emit(g, p, true, is_far(p, s), &l, err);
+    if (!st) st = program_emit(g, p, true, depth_of(p, s), &l, err);
     for (int i = 0; i < 2 && !st; i++) st = gpu_check(g, GPU(EventCreate)(&times[i]), "tracing", err);
     for (int i = -1; i < p->tape->n_calls && !st; i++) {
         struct trace t = { 0 };
@@ -490,7 +495,7 @@ luce_status gpu_run(struct device *d, struct program *p, const struct step *s, t
     put_step(p, s);
     if (trace) return run_traced(g, p, s, trace, context, err);
     st = build(g, p, err);
-    gpu_graph_exec graph = is_far(p, s) ? p->far.graph : p->near.graph;
+    gpu_graph_exec graph = p->built[depth_of(p, s)].graph;
     if (!st) st = gpu_check(g, GPU(GraphLaunch)(graph, g->stream), "running", err);
     if (!st) st = gpu_check(g, GPU(EventRecord)(p->done, g->stream), "running", err);
     if (!st) p->queued = ++g->n_queued;

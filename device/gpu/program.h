@@ -42,8 +42,9 @@ struct program {
     gpu_event done;             /* and its end */
     struct gpu_pack **packs;    /* [call][PACK_MOST] of products */
     uint64_t scratch_at, panel_at, bytes, parts_bytes;  /* in the block */
-    struct built near, far;     /* far: for steps at depth, where attention has a kernel of its own for them */
-    int far_group;              /* of that attention: most heads of a group; 0: none */
+    struct built built[ATTN_DEPTHS];
+    bool attends;               /* in narrow steps */
+    int far_group;              /* of attention that has a kernel for depth: most heads of a group; 0: none */
 };
 
 /* Parts of a row's sum of squares, padded (struct norm_before). */
@@ -64,8 +65,9 @@ luce_status program_expert_packs(struct gpu *g, struct program *p, int index, lu
 luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err);
 /* Whether there are kernels for the op. */
 bool program_has(int op);
-/* Fills `out` for the block as it is. all: every value also goes to f32 (traces). far: for steps at depth. */
-luce_status program_emit(struct gpu *g, struct program *p, bool all, bool far, struct launches *out, luce_error *err);
+/* Fills `out` for the block as it is. all: every value also goes to f32 (traces). */
+luce_status program_emit(struct gpu *g, struct program *p, bool all, enum attn_depth depth, struct launches *out,
+                         luce_error *err);
 /* How products would make the value; MADE_APART: they would not. Without addresses. */
 struct made program_made(const struct program *p, struct val v);
 /* The form of a value, at NULL when it has none. */
