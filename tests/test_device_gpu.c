@@ -220,7 +220,8 @@ TEST(gpu_that_is_lost_says_so_and_stays_lost)
 #endif
 
 /* ---- whole models ---------------------------------------------------------------------------------------- */
-enum { PROMPT = 70, ROWS = 10, TEXT = PROMPT + ROWS, VOCAB_MOST = 512 };
+/* DEEP: behind such a prompt the last rows come to have two splits of attention (attn_shallow). */
+enum { PROMPT = 70, DEEP = 252, ROWS = 10, TEXT = DEEP + ROWS, VOCAB_MOST = 512 };
 
 struct answer {
     int vocab;
@@ -228,7 +229,7 @@ struct answer {
 };
 
 /* The logits of the last ROWS of a text, its prompt fed as such, the rest in steps of `width`. */
-static void answer(struct answer *a, struct device *d, const char *name, const int32_t *text, int width)
+static void answer(struct answer *a, struct device *d, const char *name, const int32_t *text, int prompt, int width)
 {
     char path[64];
     luce_error err = { 0 };
@@ -239,15 +240,15 @@ static void answer(struct answer *a, struct device *d, const char *name, const i
     snprintf(path, sizeof path, "oracle/%s.gguf", name);
     luce_status st = gguf_open(&file, fixture(path), &err);
     if (!st) st = model_open(&m, file, &err);
-    if (!st) st = runner_open(&r, m, &(struct load_params){ .device = d, .context = 200, .chunk = 64 }, &err);
+    if (!st) st = runner_open(&r, m, &(struct load_params){ .device = d, .context = DEEP + ROWS, .chunk = 64 }, &err);
     if (!st) st = seq_open(&s, runner_cache(r), &err);
-    if (!st) st = runner_prefill(r, s, text, PROMPT, NULL, NULL, &err);
+    if (!st) st = runner_prefill(r, s, text, prompt, NULL, NULL, &err);
     a->vocab = r ? runner_model(r)->c.vocab : 0;
     CHECK(a->vocab <= VOCAB_MOST, "%s: %d tokens", name, a->vocab);
     for (int at = 0; !st && at < ROWS; at += width) {
         int n = ROWS - at < width ? ROWS - at : width;
         runner_begin(r, STEP_NARROW);
-        st = runner_add(r, s, text + PROMPT + at, NULL, n, WANT_ALL, NULL, &err);
+        st = runner_add(r, s, text + prompt + at, NULL, n, WANT_ALL, NULL, &err);
         if (!st) st = runner_run(r, &err);
         for (int i = 0; !st && i < n; i++) st = runner_logits(r, i, a->logits + (at + i) * a->vocab, &err);
         if (!st) seq_accept(s, NULL, n);
@@ -346,9 +347,10 @@ TEST(gpu_models_answer_as_on_the_cpu_and_alike_at_every_width)
     for (size_t i = 0; i < COUNT(models); i++) {
         int32_t text[TEXT];
         for (int t = 0; t < TEXT; t++) text[t] = (int32_t)(test_random() % 64);
-        answer(&one, d, models[i].name, text, 1);
-        answer(&wide, d, models[i].name, text, 2 + (int)(test_random() % 9));
-        answer(&want, cpu, models[i].name, text, 4);
+        int prompt = i % 4 ? PROMPT : DEEP;
+        answer(&one, d, models[i].name, text, prompt, 1);
+        answer(&wide, d, models[i].name, text, prompt, 2 + (int)(test_random() % 9));
+        answer(&want, cpu, models[i].name, text, prompt, 4);
         double off = distance(&one, &want);
         CHECK(off < (models[i].experts ? INFINITY : 1e-2), "%s: %g", models[i].name, off);
         CHECK(!memcmp(one.logits, wide.logits, sizeof(float) * (size_t)(ROWS * one.vocab)), "%s: other bits",

@@ -4,9 +4,10 @@
  * of its products (pack.c), because only a tape says which belong together: q, k and v in one product,
  * gate and up row by row; rows that are read one by one (EMBED) stay canonical as well.
  * A program (program.c) is a list of launches, captured into a graph, and into others for shallow steps and for steps
- * at depth, where attention takes other kernels (enum attn_depth); all when a step first needs one. Values, activations of products and
- * scratch lie in a block of device memory that all programs of a cache share, as large as the largest needs (a
- * drafter's steps leave the target's results as they are); when it grows, programs build their launches again. */
+ * at depth, where attention takes other kernels (enum attn_depth); all when a step first needs one. Values, activations
+ * of products and scratch lie in a block of device memory that all programs of a cache share, as large as the largest
+ * needs (a drafter's steps leave the target's results as they are); when it grows, programs build their launches again.
+ */
 #ifndef LUCE_DEVICE_GPU_GPU_H
 #define LUCE_DEVICE_GPU_GPU_H
 

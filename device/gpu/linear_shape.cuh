@@ -80,7 +80,8 @@ template <class F, int NT_, bool SMALL, bool PAIR> struct linear_shape {
         WARPS = ROWS_W * KW,
         THREADS = WARPS * WARP,
         MINE = NT * 4 / KW,             /* sums of a lane in each of its two row tiles, joined over kw */
-        ROOM = NT == 1 ? (F::LUT > 0 ? 78 : 110) * 1024 : NT == 2 ? 80 * 1024 : 64 * 1024,
+        LOOKS_UP = F::LUT > 0,          /* then 64 rows need more for activations, beside the table */
+        ROOM = (NT == 1 ? LOOKS_UP ? 78 : 110 : NT == 2 ? 80 : NT == 8 && LOOKS_UP ? 40 : 64) * 1024,
         LEAST_STAGES = NT < 8 || F::PANELS ? 3 : 2,
         STAGES = SMALL ? 1 : ROOM / (WARPS * F::TILE) < LEAST_STAGES ? LEAST_STAGES : ROOM / (WARPS * F::TILE),
         RING = WARPS * STAGES * F::TILE,
