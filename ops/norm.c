@@ -75,7 +75,9 @@ static struct val record_stream(struct case_env *env, const struct op_case *c)
     y = op_glu(t, y, case_weight(env, cols, out, 0, 0.05f), case_weight(env, cols, out, 0, 0.05f), ACT_SILU);
     x = op_linear_add(t, y, case_weight(env, out, cols, 0, 0.05f), NULL, x);
     y = op_norm(t, x, case_weight(env, cols, 0, 1, 0.3f), 1e-6f);
-    return op_linear_add(t, y, case_weight(env, cols, cols, 0, 0.05f), NULL, x);
+    struct val other = op_norm(t, x, case_weight(env, cols, 0, 1, 0.3f), 1e-5f);    /* of the same row */
+    x = op_linear_add(t, y, case_weight(env, cols, cols, 0, 0.05f), NULL, x);
+    return op_linear_add(t, other, case_weight(env, cols, cols, 0, 0.05f), NULL, x);
 }
 
 static void cases(struct case_list *l)

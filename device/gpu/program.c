@@ -60,7 +60,7 @@ static int norm_of(const struct tape *t, struct val v, int end)
     return 0;
 }
 /* Whether NORM is deferred (struct norm_before): the NORM of the residual; 0: it is not. Products alone read it, and
- * what it reads comes from one that adds to a residual. */
+ * what it reads comes from one that adds to a residual. Of several NORMs of a value one is. */
 static int norm_before(const struct program *p, int i)
 {
     const struct tape *t = p->tape;
@@ -69,7 +69,7 @@ static int norm_before(const struct program *p, int i)
     const struct place *y = &p->places[c->out[0].id];
     const struct value *x = &t->values[c->in[0].id];
     const struct call *product = x->producer < 0 ? NULL : &t->calls[x->producer];
-    if (!y->form || y->f32 || program_wide(p, x->shape.rows) || !product) return 0;
+    if (!y->form || y->f32 || p->places[c->in[0].id].norm || program_wide(p, x->shape.rows) || !product) return 0;
     if (product->op != OP_LINEAR || product->n_in < 2) return 0;
     const struct linear_attr *a = product->attr;
     return a->n_mat == 1 && a->softcap == 0 ? norm_of(t, product->in[1], x->producer) : 0;
