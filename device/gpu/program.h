@@ -1,4 +1,5 @@
-/* device/gpu/program.h - between program.c (memory, graphs, runs) and emit.c (calls to launches). */
+/* device/gpu/program.h - between program.c (packs, graphs, runs), values.c (who reads a value how, where it lies) and
+ * emit.c (calls to launches). */
 #ifndef LUCE_DEVICE_GPU_PROGRAM_H
 #define LUCE_DEVICE_GPU_PROGRAM_H
 
@@ -57,6 +58,8 @@ static inline bool program_wide(const struct program *p, enum domain d)
 {
     return p->plan->bucket.class == STEP_WIDE && d == DOM_ROWS;
 }
+/* Finds who reads the values how, and places their forms. */
+void program_values(struct program *p);
 /* Packs of call `index`'s matrices: as many neighbours in one product as fit, where no bias is in the way. */
 luce_status program_packs(struct gpu *g, struct program *p, int index, luce_error *err);
 /* Of the routed experts, and of the shared one. */
