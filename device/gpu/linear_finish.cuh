@@ -173,7 +173,7 @@ template <class S> struct row_scales {
             for (int i = lane % EACH; i * STRIP < a.normed.cols; i += EACH) sum += parts[n * a.normed.stride + i];
 #pragma unroll
             for (int i = 1; i < EACH; i *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, i);
-            const float factor = 1.0f / sqrtf(sum / a.normed.cols + a.normed.eps);
+            const float factor = rms_factor(sum, a.normed.cols, a.normed.eps);
             if (lane % EACH) continue;
             sums[n] = factor / deferred_scale(behind[n]);
             if (a.normed.factors && blockIdx.x == 0) a.normed.factors[n] = factor;
@@ -321,7 +321,7 @@ __device__ inline void finish_glu(const linear_args &a, int band, const float v[
         float y = (EPI == EPI_GLU_SILU ? act_silu(gate) : act_gelu(gate)) * up;
         if (row >= a.out_rows) y = 0;
         else if (a.y) a.y[(uint64_t)n * a.y_stride + row] = y;
-        *(__half *)(stage + panel_at(n, at, 8 * S::NT)) = clamped_half(y * a.form_scale);
+        *(__half *)(stage + panel_at(n, at, S::ROWS)) = clamped_half(y * a.form_scale);
     }
     __syncthreads();
     if (!a.y_form) return;

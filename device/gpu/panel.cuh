@@ -44,11 +44,16 @@ __device__ inline float square_sum(float4 v, float sum)
 {
     return __fmaf_rn(v.w, v.w, __fmaf_rn(v.z, v.z, __fmaf_rn(v.y, v.y, __fmaf_rn(v.x, v.x, sum))));
 }
+/* What n numbers with such a sum of squares are multiplied by. */
+__device__ inline float rms_factor(float sum, int n, float eps)
+{
+    return 1.0f / sqrtf(sum / n + eps);
+}
 /* What a row is multiplied by, from the sums of each 32 lanes. */
 __device__ inline float norm_factor(const float *sums, int n, int cols, float eps)
 {
     const int lane = threadIdx.x % WARP;
-    return 1.0f / sqrtf(warp_sum(lane < n ? sums[lane] : 0.0f) / cols + eps);
+    return rms_factor(warp_sum(lane < n ? sums[lane] : 0.0f), cols, eps);
 }
 /* The power of two for the activations of a deferred NORM (kernels.h), by the row's factor at the NORM before: an
  * element of usual size becomes some 2^-5, so that f16 takes rows that have grown 2^9 times and hold one element alone,
@@ -164,7 +169,7 @@ template <int THREADS> struct maker {
             for (int j = 0; j < GATED_PAIRS; j++) v[j] = pair(a, x, j), z[j] = pair(a, gate, j);
 #pragma unroll
             for (int j = 0; j < GATED_PAIRS; j++) sum = square_sum(v[j], sum);
-            if (a.w) factor = 1.0f / sqrtf(warp_sum(sum) / a.dim + a.eps);
+            if (a.w) factor = rms_factor(warp_sum(sum), a.dim, a.eps);
 #pragma unroll
             for (int j = 0; j < GATED_PAIRS; j++) {
                 const uint32_t c = 2 * (lane + j * WARP), k = k0 + c;

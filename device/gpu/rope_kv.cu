@@ -82,7 +82,7 @@ __device__ inline void norm_head(float v[HEAD_VALUES], const float w[HEAD_VALUES
     float sum = 0;
 #pragma unroll
     for (int j = 0; j < HEAD_VALUES; j++) sum = __fmaf_rn(v[j], v[j], sum);
-    const float scale = 1.0f / sqrtf(warp_sum(sum) / dim + eps);
+    const float scale = rms_factor(warp_sum(sum), dim, eps);
 #pragma unroll
     for (int j = 0; j < HEAD_VALUES; j++) v[j] = v[j] * scale * w[j];
 }

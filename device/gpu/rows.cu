@@ -351,7 +351,7 @@ template <bool EVEN> __global__ void __launch_bounds__(GATED_WARPS * WARP) gated
     }
     if (a.w) {
         for (int c = first + GATED_COLS; c < end; c += 2 * WARP) sum = square_sum(pair(x, c), sum);
-        scale = 1.0f / sqrtf(warp_sum(sum) / dim + a.eps);
+        scale = rms_factor(warp_sum(sum), dim, a.eps);
     }
     auto put = [&](int c, float2 from, float2 by, float2 gate) {
         auto gated = [&](float value, float weight, float at) {
