@@ -293,6 +293,7 @@ void bar_arrive(uint64_t *bar);
 void bar_wait(uint64_t *bar, uint32_t parity);
 void bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *bar, bool evict_first);
 inline void bar_fence() {}
+inline int count_shared(int *at) { return (*at)++; }
 inline void shared_fence() {}
 inline void bulk_prefetch(const void *, uint32_t) {}
 inline void wait_predecessor() {}

@@ -147,6 +147,7 @@ __device__ inline void shared_fence() {}
 __device__ inline void bar_expect(uint64_t *, uint32_t) {}
 __device__ inline void bar_wait(uint64_t *, uint32_t) {}
 __device__ inline void bar_arrive(uint64_t *) {}
+__device__ inline int count_shared(int *) { return 0; }
 __device__ inline void bulk_load(void *, const void *, uint32_t, uint64_t *, bool) {}
 __device__ inline void bulk_prefetch(const void *, uint32_t) {}
 __device__ inline void copy16(void *to_shared, const void *from)

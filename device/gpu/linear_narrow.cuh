@@ -17,7 +17,8 @@
  * then; the first block, which comes to the strip at the end of its range, reads until every word is something else,
  * sums in order, and puts NOT_YET back. No fences: each word says for itself that it is there. All blocks run at once
  * (one a multiprocessor), so nobody waits for a block not started.
- * Activations that do not fit come panel after panel into two halves of shared memory. */
+ * Activations that do not fit come panel after panel into two halves of shared memory; the warp that is last to be done
+ * with a half starts the copies of its next panel, so that nobody waits for the others. */
 #ifndef LUCE_DEVICE_GPU_LINEAR_NARROW_CUH
 #define LUCE_DEVICE_GPU_LINEAR_NARROW_CUH
 
@@ -93,19 +94,20 @@ __device__ inline void multiply_tile(float (&acc)[2][NT * 4], const typename F::
     }
 }
 
-/* Starts the copy of n chunks of activations from chunk c0 on, wrapping with the columns; it ends on bar. */
+/* Starts the copy of n chunks of activations from chunk c0 on, wrapping with the columns; it ends on bar. Where there
+ * are bulk copies by one thread, else by all. */
 template <int THREADS>
 __device__ inline void load_chunks(const linear_args &a, uint8_t *to, uint32_t chunk, int c0, int n, uint64_t *bar)
 {
     const uint32_t step = a.x_rows * X_ROW;
 #if HAS_BULK_COPY
-    if (threadIdx.x != 0) return;
     const int most = step == chunk ? 16384 / chunk : 1;     /* 16 KB a copy: several at a time */
     bar_expect(bar, n * chunk);
-    for (int done = 0; done < n;) {
-        int c = (c0 + done) % a.n_chunks, run = min(min(a.n_chunks - c, n - done), most);
+    for (int done = 0, c = c0; done < n;) {
+        const int run = min(min(a.n_chunks - c, n - done), most);
         bulk_load(to + done * chunk, a.x + (uint64_t)c * step, run * chunk, bar, false);
         done += run;
+        c = c + run == a.n_chunks ? 0 : c + run;
     }
 #else
     const int pieces = chunk / 16;
@@ -115,6 +117,15 @@ __device__ inline void load_chunks(const linear_args &a, uint8_t *to, uint32_t c
         ((uint4 *)to)[i] = ((const uint4 *)(a.x + (uint64_t)c * step))[i % pieces];
     }
 #endif
+}
+
+/* Whether this is the first lane of the last of WARPS warps to come here: copies that it starts may overwrite what all
+ * of them have read. */
+template <int WARPS> __device__ inline bool last_warp(int *done, int lane)
+{
+    static_assert((WARPS & (WARPS - 1)) == 0, "counted in turns");
+    __syncwarp();
+    return lane == 0 && count_shared(done) % WARPS == WARPS - 1;
 }
 
 /* Begins to copy a tile into shared memory where `on`; both addresses are those of this lane's first 16 bytes. */
@@ -176,7 +187,8 @@ __device__ inline void multiply_strips(ARGS a, uint8_t *shared)
     uint32_t *lut = (uint32_t *)shared;
     uint8_t *const reduce = shared + F::LUT + shape::RING, *const panels = shared + shape::FIXED + a.norm_room;
     uint64_t *bar = (uint64_t *)(reduce + shape::REDUCE);
-    row_scales<shape> &scales = *(row_scales<shape> *)(bar + 2);
+    int *const done = (int *)(bar + 2);         /* warps that are done with a half of the panels */
+    row_scales<shape> &scales = *(row_scales<shape> *)(bar + 4);
     float *const norm_sums = (float *)(shared + shape::FIXED);
 
     const int warp = threadIdx.x / WARP, lane = pinned(threadIdx.x % WARP);
@@ -203,6 +215,7 @@ __device__ inline void multiply_strips(ARGS a, uint8_t *shared)
     auto take = [&](typename F::regs &to) { ring.take(to, lane, fetch); };
     if (threadIdx.x == 0) {
         bar_init(&bar[0], 1), bar_init(&bar[1], 1);
+        done[0] = done[1] = 0;
         if (!SMALL) scales.init();
         bar_fence();
     }
@@ -223,23 +236,27 @@ __device__ inline void multiply_strips(ARGS a, uint8_t *shared)
     /* Activations: all that the block needs when they fit (resident), else panel after panel, of as many chunks for
      * each warp. */
     const int fit = a.fit / chunk, halves = SMALL && fit < 2 * KW ? 1 : 2;
-    const int half_units = fit / halves / KW * KW;
+    const int half_units = fit / halves;
     const int want = u1 - u0 < a.n_chunks ? u1 - u0 : a.n_chunks;
     const bool resident = want <= fit;
     const int panel_units = resident ? u1 - u0 : half_units;
     /* Of a warp's tile to its next one's activations, which wrap with the columns. */
     const uint32_t x_wrap = a.n_chunks * chunk, x_step = KW % a.n_chunks * chunk;
-    /* Starts the copy of the panel of units p .. into half `half` of the panels. */
-    auto load_panel = [&](int p, int half) {
-        load_chunks<shape::THREADS>(a, panels + half * half_units * chunk, chunk, p % a.n_chunks,
-                                    resident ? want : min(panel_units, u1 - p), &bar[half]);
+    int next_chunk = u0 % a.n_chunks;   /* of the panel that is loaded next */
+    /* Starts the copy of the panel of units p .. into a half of the panels. */
+    auto load_panel = [&](int p, int half, bool starts) {
+        if (starts || !HAS_BULK_COPY)
+            load_chunks<shape::THREADS>(a, panels + half * half_units * chunk, chunk, next_chunk,
+                                        resident ? want : min(panel_units, u1 - p), &bar[half]);
+        next_chunk += panel_units;
+        if (next_chunk >= a.n_chunks) next_chunk -= a.n_chunks;
     };
     if constexpr (ARGS::MAKES) {
         const panel_part to = { panels, (uint32_t)(u0 % a.n_chunks), (uint32_t)want, (uint32_t)a.n_chunks };
         make.fill(a.make, to, (float *)reduce);
     } else {
-        load_panel(u0, 0);
-        if (halves == 2 && u0 + panel_units < u1) load_panel(u0 + panel_units, 1);
+        load_panel(u0, 0, threadIdx.x == 0);
+        if (halves == 2 && u0 + panel_units < u1) load_panel(u0 + panel_units, 1, threadIdx.x == 0);
     }
     const int rows = SMALL ? min(*a.n_rows - (int)blockIdx.y * ROWS, (int)ROWS) : *a.n_rows;    /* of this pass */
     const bool finishes = (u0 + a.n_chunks - 1) / a.n_chunks * a.n_chunks < u1;    /* a band */
@@ -251,21 +268,22 @@ __device__ inline void multiply_strips(ARGS a, uint8_t *shared)
     /* Wide buckets need their registers for sums. */
     constexpr bool AHEAD = F::IN_REGISTERS && NT <= 2;
     if (AHEAD) take(regs);
-    for (int p0 = u0; p0 < u1; p0 += panel_units) {
+    int band = u0 / a.n_chunks, turn = 0;       /* of halves; of one: twice as fast */
+    for (int p0 = u0; p0 < u1; p0 += panel_units, turn += 3 - halves) {
+        const int half = turn & 1;
         const int p1 = p0 + panel_units < u1 ? p0 + panel_units : u1;
-        const int turn = (p0 - u0) / panel_units, half = halves == 2 ? turn & 1 : 0;
         const shared_t panel = shared_place(panels + half * half_units * chunk);
 #if HAS_BULK_COPY
-        if (!ARGS::MAKES) bar_wait(&bar[half], (halves == 2 ? turn >> 1 : turn) & 1);
+        if (!ARGS::MAKES) bar_wait(&bar[half], turn >> 1 & 1);
 #else
         __syncthreads();
 #endif
         const shared_t x_end = panel + x_wrap;
-        shared_t x = panel + (mine - p0) % a.n_chunks * chunk;
+        shared_t x = panel + (mine - p0) * chunk;
+        while (x >= x_end) x -= x_wrap;     /* of fewer columns than warps */
 
-        for (int s0 = p0; s0 < p1;) {
-            const int band = s0 / a.n_chunks, band_end = (band + 1) * a.n_chunks;
-            const int s1 = band_end < p1 ? band_end : p1;
+        for (int s0 = p0; s0 < p1; band++) {
+            const int band_end = (band + 1) * a.n_chunks, s1 = band_end < p1 ? band_end : p1;
             auto product = [&](const typename F::regs &r) {
                 multiply_tile<F, NT>(acc, r, x, lane_at);
                 mine += KW;
@@ -314,9 +332,13 @@ __device__ inline void multiply_strips(ARGS a, uint8_t *shared)
             }
             clear<NT>(acc);         /* here, not before: until then its registers hold parts */
         }
-        if (p0 + halves * panel_units < u1) {   /* this half is free once everyone is done with it */
+        if (p0 + halves * panel_units < u1) {   /* who is last to be done with this half loads its next panel */
+#if HAS_BULK_COPY
+            load_panel(p0 + halves * panel_units, half, last_warp<shape::WARPS>(&done[half], lane));
+#else
             __syncthreads();
-            load_panel(p0 + halves * panel_units, half);
+            load_panel(p0 + halves * panel_units, half, true);
+#endif
         }
     }
 }

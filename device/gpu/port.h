@@ -183,6 +183,16 @@ __device__ inline void bar_arrive(uint64_t *bar)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_place(bar)) : "memory");
 #endif
 }
+/* One more in a counter in shared memory, which returns what it was: all that the block's threads did before they counted
+ * comes before what the thread does that finds them all. */
+__device__ inline int count_shared(int *at)
+{
+    int before = 0;
+#if HAS_BULK_COPY
+    asm volatile("atom.acq_rel.cta.shared::cta.add.s32 %0, [%1], 1;" : "=r"(before) : "r"(shared_place(at)) : "memory");
+#endif
+    return before;
+}
 /* bytes (a multiple of 16) from global to shared memory; completes on bar. Streaming: the source is
  * not kept in L2 when evict_first is set. */
 __device__ inline void bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *bar, bool evict_first)
