@@ -469,7 +469,7 @@ __global__ void __launch_bounds__(attn_shape<DP, TILES>::THREADS, attn_shape<DP,
         shared_fence();                     /* bulk copies of the next item come after */
         __syncthreads();
     }
-    if (!waited) wait_idle(TILES > 1);
+    if (!waited) wait_idle(a.leave);
 }
 
 /* Adds the parts of one (row, head): maximum over all, then splits 0, 4, 8, ...; 1, 5, ...; ... by a group of threads
@@ -512,13 +512,14 @@ template <int DP> __global__ void __launch_bounds__(DP * COMBINE) combine_kernel
     if (a.form.at) *(__half *)form_at(a.form, row, head * a.kv.dim + col) = clamped_half(y * a.form.scale);
 }
 
-template <int DP, int TILES> static void launch_one(launch *l, const attn_args *a, int n_units)
+template <int DP, int TILES> static void launch_one(launch *l, const attn_args *a, int most, int n_units)
 {
     typedef attn_shape<DP, TILES> shape;
+    const int blocks = n_units * shape::BLOCKS < most ? n_units * shape::BLOCKS : most;
     const bool plain = a->kv.k_format == TYPE_F16 && a->kv.v_format == TYPE_F16 && a->kv.dim == DP;
     void (*kernel)(attn_args) = plain ? narrow_attn_kernel<DP, TILES, true> : narrow_attn_kernel<DP, TILES, false>;
     allow_shared(kernel, shape::SHARED);
-    fill_launch(l, kernel, dim3(n_units * shape::BLOCKS), shape::THREADS, shape::SHARED, *a);
+    fill_launch(l, kernel, dim3(blocks), shape::THREADS, shape::SHARED, *a);
 }
 /* Blocks of fewer rows are for cards with less shared memory. */
 template <int DP, int TILES> static bool fits()
@@ -530,21 +531,27 @@ bool narrow_attn_fits(int dim)
 {
     return dim <= 64 ? fits<64, 1>() : dim <= 128 ? fits<128, 1>() : fits<256, 1>();
 }
-template <int DP> static int launch_dim(launch *l, const attn_args *a, int rows, attn_depth depth, int n_units)
+/* Packed rows go to as few blocks as have registers for their sums, so that keys are read seldom; those of shallow steps,
+ * which have few keys, to as many as run at once. */
+template <int DP> static int launch_dim(launch *l, attn_args a, int rows, attn_depth depth, int n_units)
 {
     enum { MOST = DP == 256 ? 2 : 4 };      /* tiles whose sums fit in the registers of a block */
-    const int packed = rows * (a->heads / a->kv.kv_heads);
-    if (depth == ATTN_FAR) launch_attn_deep(l, a, n_units);
-    else if (packed <= 16 || !fits<DP, 2>()) launch_one<DP, 1>(l, a, n_units);
-    else if (packed <= 32 || !fits<DP, MOST>()) launch_one<DP, 2>(l, a, n_units);
-    else launch_one<DP, MOST>(l, a, n_units);
-    if (depth == ATTN_SHALLOW) return 1;
-    fill_launch(l + 1, combine_kernel<DP>, dim3(a->heads, rows), DP * COMBINE, 0, *a);
+    const bool shallow = depth == ATTN_SHALLOW;
+    const int group = a.heads / a.kv.kv_heads, packed = rows * group;
+    const int wanted = shallow ? (rows * a.heads - 1) / (16 * n_units) + 1 : (packed - 1) / 16 + 1;    /* tiles a block */
+    const int most = shallow && packed > 16 ? rows * a.kv.kv_heads * ((group - 1) / 16 + 1) : INT32_MAX;    /* items */
+    a.leave = packed > 16;
+    if (depth == ATTN_FAR) launch_attn_deep(l, &a, n_units);
+    else if (wanted == 1 || !fits<DP, 2>()) launch_one<DP, 1>(l, &a, most, n_units);
+    else if (wanted == 2 || !fits<DP, MOST>()) launch_one<DP, 2>(l, &a, most, n_units);
+    else launch_one<DP, MOST>(l, &a, most, n_units);
+    if (shallow) return 1;
+    fill_launch(l + 1, combine_kernel<DP>, dim3(a.heads, rows), DP * COMBINE, 0, a);
     return 2;
 }
 int launch_narrow_attn(launch *l, const attn_args *a, int rows, attn_depth depth, int n_units)
 {
-    if (a->kv.dim <= 64) return launch_dim<64>(l, a, rows, depth, n_units);
-    if (a->kv.dim <= 128) return launch_dim<128>(l, a, rows, depth, n_units);
-    return launch_dim<256>(l, a, rows, depth, n_units);
+    if (a->kv.dim <= 64) return launch_dim<64>(l, *a, rows, depth, n_units);
+    if (a->kv.dim <= 128) return launch_dim<128>(l, *a, rows, depth, n_units);
+    return launch_dim<256>(l, *a, rows, depth, n_units);
 }

@@ -194,6 +194,7 @@ struct attn_args {
     struct kv_place kv;
     float *parts, *stats;       /* [row][head][split][dim], [..][2]: of narrow steps */
     int32_t heads, window, target, max_splits;  /* target: splits of a row, about (attn_target) */
+    int32_t leave;              /* launch_attn's: blocks without work end at once (wait_idle) */
     float scale, softcap;
 };
 bool attn_can(int heads, int kv_heads, int dim);
