@@ -99,7 +99,12 @@ template <class S> struct own {
     enum { KW = S::KW, HALVES = KW == 4 ? 1 : 2 };      /* of a row tile that a warp has, in turn */
     __device__ static int column(int m, int kw, int lane)
     {
-        return m * KW / 4 * 8 + 2 * (lane % 4) + (KW == 1 ? m & 1 : kw & 1);
+        return group(m) * 8 + 2 * (lane % 4) + (KW == 1 ? m & 1 : kw & 1);
+    }
+    /* Eight columns each. */
+    __host__ __device__ static constexpr int group(int m)
+    {
+        return m * KW / 4;
     }
     __device__ static int half(int m, int kw)
     {
@@ -190,9 +195,10 @@ template <class S> struct row_scales {
 template <class S>
 __device__ inline void store_chunks(const linear_args &a, const uint8_t *stage, int first, int step, int rows)
 {
-    for (int i = threadIdx.x; i < 2 * rows * (X_ROW / 16); i += S::THREADS) {
-        const int n = i / (X_ROW / 16) % rows, s = i / (X_ROW / 16) / rows, chunk = first + s * step;
-        if (chunk * TILE_K >= a.out_rows) break;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < 2 * S::ROWS * (X_ROW / 16); i += S::THREADS) {
+        const int n = i / (X_ROW / 16) % S::ROWS, s = i / (X_ROW / 16) / S::ROWS, chunk = first + s * step;
+        if (n >= rows || chunk * TILE_K >= a.out_rows) continue;
         const int piece = i % (X_ROW / 16) * 16;
         *(uint4 *)(a.y_form + ((uint64_t)chunk * a.x_rows + n) * X_ROW + piece) =
             *(const uint4 *)(stage + (s * S::ROWS + n) * X_ROW + piece);
@@ -204,6 +210,7 @@ __device__ inline void finish_strip(const linear_args &a, int strip, const float
                                     const float residual[2][S::MINE], const row_scales<S> &scales, int rows, int rw,
                                     int kw, int lane)
 {
+    lane = pinned(lane);        /* places are found once more, not kept in registers since load_residual */
     if (S::DEFERS && a.normed.sums) __syncthreads();
 #pragma unroll
     for (int m = 0; m < S::MINE; m++) {
@@ -270,7 +277,7 @@ __device__ inline void finish_normed(const linear_args &a, int strip, const floa
     __syncthreads();
 #pragma unroll
     for (int m = 0; m < S::MINE; m++) {
-        const int at = m * S::KW / 4, n = n0 + 8 * at;
+        const int at = own<S>::group(m), n = n0 + 8 * at;
         square[m] = 0;
         if (n >= rows) continue;
         const float unit = scales.unit(a, n), scale = deferred_scale(scales.before[n]);
@@ -309,19 +316,28 @@ template <class S, int EPI>
 __device__ inline void finish_glu(const linear_args &a, int band, const float v[2][S::MINE],
                                   const row_scales<S> &scales, uint8_t *stage, int rows, int rw, int kw, int lane)
 {
-    const int strip = rw / ROW_WARPS * a.n_bands + band;
+    enum { ODD = S::KW == 1 ? 2 : 1 };      /* columns of a group that a lane has */
     lane = pinned(lane);        /* places are found here, not kept in registers from the beginning on */
+    const int strip = rw / ROW_WARPS * a.n_bands + band, n0 = own<S>::column(0, kw, lane);
+    uint32_t to[ODD][2];        /* of stage */
+    int row[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const int at = rw * 16 + lane / 4 + 8 * h;
+        row[h] = strip * (STRIP / 2) + at % (STRIP / 2);
+#pragma unroll
+        for (int e = 0; e < ODD; e++) to[e][h] = (uint32_t)panel_at(n0 + e, at, S::ROWS);
+    }
     __syncthreads();
 #pragma unroll
     for (int m = 0; m < S::MINE; m++) {
-        const int n = own<S>::column(m, kw, lane);
+        const int g = own<S>::group(m), h = own<S>::half(m, kw), n = n0 + 8 * g + m % ODD;
         if (n >= rows) continue;
-        const int at = rw * 16 + lane / 4 + 8 * own<S>::half(m, kw), row = strip * (STRIP / 2) + at % (STRIP / 2);
         const float unit = scales.unit(a, n), gate = v[0][m] * unit, up = v[1][m] * unit;
         float y = (EPI == EPI_GLU_SILU ? act_silu(gate) : act_gelu(gate)) * up;
-        if (row >= a.out_rows) y = 0;
-        else if (a.y) a.y[(uint64_t)n * a.y_stride + row] = y;
-        *(__half *)(stage + panel_at(n, at, S::ROWS)) = clamped_half(y * a.form_scale);
+        if (row[h] >= a.out_rows) y = 0;
+        else if (a.y) a.y[(uint64_t)n * a.y_stride + row[h]] = y;
+        *(__half *)(stage + to[m % ODD][h] + g * X_CHUNK) = clamped_half(y * a.form_scale);
     }
     __syncthreads();
     if (!a.y_form) return;

@@ -39,12 +39,12 @@ struct linear_made_args : linear_args {
 
 __device__ inline float act_silu(float x)
 {
-    return x / (1.0f + __expf(-x));
+    return __fdividef(x, 1.0f + __expf(-x));
 }
 __device__ inline float act_gelu(float x)
 {
     float u = 0.7978845608028654f * (x + 0.044715f * x * x * x);
-    return x / (1.0f + __expf(-2.0f * u));      /* 0.5 x (1 + tanh u) */
+    return __fdividef(x, 1.0f + __expf(-2.0f * u));     /* 0.5 x (1 + tanh u) */
 }
 
 /* First unit of block b of n blocks over `units`. Their product stays below 2^32 up to 10^11 weights. */
