@@ -35,7 +35,7 @@ static void launch_shape(launch *l, ARGS a, int epilogue, int n_units)
     allow_shared(kernel, card_shared());
     /* More than half of what there is: two blocks on one multiprocessor would leave another without work. */
     const int shared = shape::FIXED + a.norm_room + a.fit, alone = card_shared() / 2 + 1024;
-    const int blocks = product_blocks(a.n_bands, a.n_chunks, shape::KW, n_units);
+    const int blocks = product_blocks(a.n_bands, a.n_chunks, shape::KW, shape::TURN, n_units);
     fill_launch(l, kernel, dim3(blocks, passes), shape::THREADS, shared > alone ? shared : alone, a);
 }
 /* In passes of fewer columns where shared memory is short. */

@@ -57,15 +57,25 @@ __host__ __device__ inline int unit_block(int u, int n, int units)
     return (int)((((uint32_t)u + 1) * (uint32_t)n - 1) / (uint32_t)units);
 }
 
-/* Blocks for a matrix: the multiprocessors, but a strip by no more than SHARES blocks, since one of them sums the
- * parts of all, each with work for all its warps, and as few as take no longer: warps go through whole tiles. */
-enum { SHARES = 16 };
-__host__ __device__ inline int product_blocks(int n_strips, int n_chunks, int k_warps, int n_units)
+/* Tiles that a warp goes through. */
+__host__ __device__ inline int tiles_each(int units, int blocks, int k_warps)
 {
-    const int each = n_chunks / k_warps < SHARES ? n_chunks / k_warps : SHARES;
-    const int most = n_strips * (each > 1 ? each : 1), n = n_units < most ? n_units : most;
-    const int units = n_strips * n_chunks, turns = ((units + n - 1) / n + k_warps - 1) / k_warps;
-    return (units + k_warps * turns - 1) / (k_warps * turns);
+    return ((units + blocks - 1) / blocks + k_warps - 1) / k_warps;
+}
+/* Blocks for a matrix, by what they take, in quarters of a microsecond: `turn` for a tile of each warp; about one for a
+ * block more that shares a band, whose part is read and added; about four for parts of two bands in a block, each with
+ * sums to join. So either each band has its own blocks, or ranges are cut regardless of bands; of both as few blocks as
+ * take no longer. */
+__host__ __device__ inline int product_blocks(int n_bands, int n_chunks, int k_warps, int turn, int n_units)
+{
+    enum { CUT = 4 };
+    const int units = n_bands * n_chunks, tiles = tiles_each(units, n_units, k_warps);
+    int blocks = (units + k_warps * tiles - 1) / (k_warps * tiles), least = turn * tiles + blocks / n_bands + CUT;
+    for (int s = n_units / n_bands; s > 0; s--) {
+        const int cost = turn * tiles_each(n_chunks, s, k_warps) + s;
+        if (cost <= least) least = cost, blocks = n_bands * s;
+    }
+    return blocks;
 }
 
 /* Shared memory of a launch: table, rings, reduction, activations (panel). SMALL: for cards whose blocks have less of
@@ -81,7 +91,7 @@ template <class F, int NT_, bool SMALL, bool PAIR> struct linear_shape {
         THREADS = WARPS * WARP,
         MINE = NT * 4 / KW,             /* sums of a lane in each of its two row tiles, joined over kw */
         LOOKS_UP = F::LUT > 0,          /* then 64 rows need more for activations, beside the table */
-        ROOM = (NT == 1 ? LOOKS_UP ? 78 : 110 : NT == 2 ? 80 : NT == 8 && LOOKS_UP ? 40 : 64) * 1024,
+        ROOM = (NT == 1 ? LOOKS_UP ? 78 : 110 : NT == 2 ? LOOKS_UP ? 64 : 80 : NT == 8 && LOOKS_UP ? 40 : 64) * 1024,
         LEAST_STAGES = NT < 8 || F::PANELS ? 3 : 2,
         STAGES = SMALL ? 1 : ROOM / (WARPS * F::TILE) < LEAST_STAGES ? LEAST_STAGES : ROOM / (WARPS * F::TILE),
         RING = WARPS * STAGES * F::TILE,
@@ -98,6 +108,7 @@ template <class F, int NT_, bool SMALL, bool PAIR> struct linear_shape {
         LEAST = FIXED + KW * NT * X_CHUNK,      /* with a chunk of activations for each warp of a row group */
         VECTOR = 2 * MINE < 4 ? 2 * MINE : 4,   /* words that a lane writes at a time into a part */
         PART = WARPS * 2 * MINE * WARP,         /* words of a part */
+        TURN = WARPS * F::TILE / 9216 > 2 ? WARPS * F::TILE / 9216 : 2,     /* product_blocks; 36 bytes take a nanosecond */
     };
 };
 /* A card's code holds one of the two shapes and leaves the other kernels empty. */
