@@ -531,14 +531,14 @@ bool narrow_attn_fits(int dim)
 {
     return dim <= 64 ? fits<64, 1>() : dim <= 128 ? fits<128, 1>() : fits<256, 1>();
 }
-/* Packed rows go to as few blocks as have registers for their sums, so that keys are read seldom; those of shallow steps,
- * which have few keys, to as many as run at once. */
+/* Packed rows go to as few blocks as have registers for their sums, so that keys are read seldom; those of shallow
+ * steps, which have few keys, to as many as run at once. */
 template <int DP> static int launch_dim(launch *l, attn_args a, int rows, attn_depth depth, int n_units)
 {
     enum { MOST = DP == 256 ? 2 : 4 };      /* tiles whose sums fit in the registers of a block */
     const bool shallow = depth == ATTN_SHALLOW;
     const int group = a.heads / a.kv.kv_heads, packed = rows * group;
-    const int wanted = shallow ? (rows * a.heads - 1) / (16 * n_units) + 1 : (packed - 1) / 16 + 1;    /* tiles a block */
+    const int wanted = ((shallow ? rows * a.heads : packed) - 1) / (shallow ? 16 * n_units : 16) + 1;   /* of a block */
     const int most = shallow && packed > 16 ? rows * a.kv.kv_heads * ((group - 1) / 16 + 1) : INT32_MAX;    /* items */
     a.leave = packed > 16;
     if (depth == ATTN_FAR) launch_attn_deep(l, &a, n_units);

@@ -345,4 +345,32 @@ __device__ inline void finish_glu(const linear_args &a, int band, const float v[
     __syncthreads();
 }
 
+/* A block's part of a band is complete: its sum over warps, then over the blocks that share the band, and what becomes
+ * of it, in the first of them. found: scales are. */
+template <class S, int EPI>
+__device__ inline void finish_band(const linear_args &a, int band, const float acc[2][S::NT * 4], row_scales<S> &scales,
+                                   bool &found, uint8_t *reduce, const float *norm_sums, int rows, int rw, int kw,
+                                   int lane)
+{
+    const int me = blockIdx.x, n_blocks = gridDim.x, units = a.n_bands * a.n_chunks;
+    float v[2][S::MINE], residual[2][S::MINE], w[2][own<S>::HALVES];
+    sum_warps<S>(acc, v, (float *)reduce, rw, kw, lane);
+    const int b0 = unit_block(band * a.n_chunks, n_blocks, units);
+    const int b1 = unit_block((band + 1) * a.n_chunks - 1, n_blocks, units);
+    const bool last = me == b0;
+    load_residual<S>(a, band, residual, last && EPI == EPI_STORE ? rows : 0, rw, kw, lane);
+    if constexpr (EPI == EPI_STORE && S::DEFERS) load_norm<S>(a, band, w, last, rw, kw, lane);
+    if (S::DEFERS && last && !found) scales.find(a, norm_sums, rows);
+    found |= last;
+    if (b1 > b0) sum_blocks<S>(a, band, me - b0, b1 - b0, v, threadIdx.x / WARP, lane);
+    if (!last) return;
+    if constexpr (EPI != EPI_STORE) {
+        finish_glu<S, EPI>(a, band, v, scales, reduce, rows, rw, kw, lane);
+    } else {
+        if constexpr (S::DEFERS)
+            if (a.norm.w) return finish_normed<S>(a, band, v, residual, w, scales, reduce, rows, rw, kw, lane);
+        finish_strip<S>(a, band, v, residual, scales, rows, rw, kw, lane);
+    }
+}
+
 #endif

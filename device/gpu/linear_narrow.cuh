@@ -307,29 +307,7 @@ __device__ inline void multiply_strips(ARGS a, uint8_t *shared)
             s0 = s1;
             if (s1 < band_end && s1 < u1) break;        /* the band goes on in the next panel */
 
-            /* The block's part of this band is complete: sum over kw, then over blocks. */
-            float v[2][shape::MINE], residual[2][shape::MINE];
-            sum_warps<shape>(acc, v, (float *)reduce, rw, kw, lane);
-            const int b0 = unit_block(band * a.n_chunks, n_blocks, units);
-            const int b1 = unit_block(band_end - 1, n_blocks, units);
-            bool last = me == b0;
-            load_residual<shape>(a, band, residual, last && EPI == EPI_STORE ? rows : 0, rw, kw, lane);
-            float w[2][own<shape>::HALVES];
-            if constexpr (EPI == EPI_STORE && !SMALL) load_norm<shape>(a, band, w, last, rw, kw, lane);
-            if (!SMALL && last && !found) scales.find(a, norm_sums, rows);
-            found |= last;
-            if (b1 > b0) sum_blocks<shape>(a, band, me - b0, b1 - b0, v, warp, lane);
-            if constexpr (EPI == EPI_STORE) {
-                if constexpr (!SMALL) {
-                    if (last && a.norm.w) {
-                        finish_normed<shape>(a, band, v, residual, w, scales, reduce, rows, rw, kw, lane);
-                        last = false;
-                    }
-                }
-                if (last) finish_strip<shape>(a, band, v, residual, scales, rows, rw, kw, lane);
-            } else {
-                if (last) finish_glu<shape, EPI>(a, band, v, scales, reduce, rows, rw, kw, lane);
-            }
+            finish_band<shape, EPI>(a, band, acc, scales, found, reduce, norm_sums, rows, rw, kw, lane);
             clear<NT>(acc);         /* here, not before: until then its registers hold parts */
         }
         if (p0 + halves * panel_units < u1) {   /* who is last to be done with this half loads its next panel */

@@ -108,7 +108,7 @@ template <class F, int NT_, bool SMALL, bool PAIR> struct linear_shape {
         LEAST = FIXED + KW * NT * X_CHUNK,      /* with a chunk of activations for each warp of a row group */
         VECTOR = 2 * MINE < 4 ? 2 * MINE : 4,   /* words that a lane writes at a time into a part */
         PART = WARPS * 2 * MINE * WARP,         /* words of a part */
-        TURN = WARPS * F::TILE / 9216 > 2 ? WARPS * F::TILE / 9216 : 2,     /* product_blocks; 36 bytes take a nanosecond */
+        TURN = WARPS * F::TILE / 9216 > 2 ? WARPS * F::TILE / 9216 : 2,     /* product_blocks; 36 bytes a nanosecond */
     };
 };
 /* A card's code holds one of the two shapes and leaves the other kernels empty. */

@@ -183,7 +183,7 @@ __device__ inline void bar_arrive(uint64_t *bar)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_place(bar)) : "memory");
 #endif
 }
-/* One more in a counter in shared memory, which returns what it was: all that the block's threads did before they counted
+/* One more in a counter in shared memory; returns what it was. All that the block's threads did before they counted
  * comes before what the thread does that finds them all. */
 __device__ inline int count_shared(int *at)
 {
