@@ -1,13 +1,14 @@
 /* device/cpu/linear.c - LINEAR and GLU: share strips among threads, call the format's product, and finish
  * its sums: bias, softcap, residual; or the gate, while gate and up are in the first-level cache.
- * A thread's part is about the same number of bytes (share.h); it takes about 64 KB of weights at a time, and within
- * those the columns of a block stay in the cache while the strips pass. */
+ * A thread's part is about the same number of bytes (share.h); it takes about 64 KB of weights at a time, 128 for few
+ * rows, and within those the columns of a block stay in the cache while the strips pass. A stream of weights is best
+ * where it is long: GLU reads as many strips of the gate as have room for their sums, then those of up. */
 #include "device/cpu/share.h"
 #include "device/cpu/vec.h"
 
 /* Strips of a part come in pairs, as products of 4 to 8 columns take them. Of parts below STEAL_BYTES nobody else takes
  * any: to look costs more than it could gain. */
-enum { PIECE_BYTES = 1 << 16, STEAL_BYTES = 1 << 18, PAIR = 2 };
+enum { PIECE_BYTES = 1 << 16, FEW_ROWS = 8, FEW_PIECE_BYTES = 1 << 17, STEAL_BYTES = 1 << 18, PAIR = 2 };
 
 struct part {                           /* one matrix of the call */
     const struct packed *w;
@@ -62,9 +63,10 @@ static const struct part *part_of(const struct parts *p, int strip)
 }
 
 /* Strips to take at a time: whole calls of the product, fewer when there would be less than 4 pieces each. */
-static int piece_strips(const struct parts *p, int n_threads)
+static int piece_strips(const struct parts *p, int rows, int n_threads)
 {
-    int n = (int)((int64_t)PIECE_BYTES * p->strips / p->bytes), fair = p->strips / (4 * n_threads);
+    int64_t bytes = rows <= FEW_ROWS ? FEW_PIECE_BYTES : PIECE_BYTES;
+    int n = (int)(bytes * p->strips / p->bytes), fair = p->strips / (4 * n_threads);
     if (n > fair) n = fair;
     n = n / PRODUCT_STRIPS * PRODUCT_STRIPS;
     return n < PRODUCT_STRIPS ? PRODUCT_STRIPS : n;
@@ -74,7 +76,7 @@ static int piece_strips(const struct parts *p, int n_threads)
  * for them. */
 static bool take_piece(const struct job *j, const struct run *r, const struct parts *p, int thread, struct share *out)
 {
-    int n = r->n_threads, each = piece_strips(p, n);
+    int n = r->n_threads, each = piece_strips(p, r->rows[j->rows], n);
     if (share_take(j, r, thread, true, own_part(p, thread, n), each, out)) return true;
     if (p->bytes < (int64_t)STEAL_BYTES * n) return false;
     for (int i = 1; i < n; i++)
@@ -188,28 +190,40 @@ static void multiply(const struct job *j, const struct run *r, const struct pack
     kernels_product(&r->cpu->kernels, w->format->id)(&p);
 }
 
-/* then: the strips of the gate that follow. */
-static void glu_columns(const struct job *j, const struct run *r, int s, struct product p, const uint8_t *then)
+/* Sums of strips [from, to) of one matrix; then: what is read after them. */
+static void glu_strips(const struct job *j, const struct run *r, const struct packed *w, int from, int to,
+                       struct product p, const uint8_t *then)
+{
+    for (int s = from; s < to; s += PRODUCT_STRIPS) {
+        p.n_strips = to - s < PRODUCT_STRIPS ? to - s : PRODUCT_STRIPS;
+        p.then = s + PRODUCT_STRIPS < to ? strip_at(w, s + PRODUCT_STRIPS) : then;
+        multiply(j, r, w, s, p);
+        p.y += p.n_strips * p.n_cols * LANES;
+        if (p.out) p.out += p.n_strips * LANES;
+    }
+}
+
+/* Outputs of strips [from, to), so few that their sums have room. then: the strips of the gate that follow. */
+static void glu_columns(const struct job *j, const struct run *r, int from, int to, struct product p,
+                        const uint8_t *then)
 {
     const struct glu_attr *a = j->call->attr;
     const struct packed *gate = packed_of(j->call->w[W_GLU_GATE]);
     const struct packed *up = a->n_mat == 2 ? packed_of(j->call->w[W_GLU_UP]) : gate;
-    int up_s = a->n_mat == 2 ? s : s + j->out_cols / LANES;
+    int behind = a->n_mat == 2 ? 0 : j->out_cols / LANES;       /* strips of up begin there */
     float *g = p.y, *u = g + PRODUCT_STRIPS * PRODUCT_COLS * LANES;
-    p.then = strip_at(up, up_s);
-    multiply(j, r, gate, s, p);
+    glu_strips(j, r, gate, from, to, p, strip_at(up, from + behind));
     p.y = u;
-    p.out = (float *)j->out[0] + (int64_t)p.first_col * j->out_cols + s * LANES;
+    p.out = (float *)j->out[0] + (int64_t)p.first_col * j->out_cols + from * LANES;
     p.out_cols = j->out_cols;
-    p.then = then;
-    multiply(j, r, up, up_s, p);
-    r->cpu->kernels.gate(a->act, p.n_strips * p.n_cols * LANES, g, u, g);
-    for (int c = 0; c < p.n_cols; c++)
-        for (int k = 0; k < p.n_strips; k++) {
-            int o = (s + k) * LANES, n = j->out_cols - o < LANES ? j->out_cols - o : LANES, at = k * p.n_cols + c;
+    glu_strips(j, r, up, from + behind, to + behind, p, then);
+    r->cpu->kernels.gate(a->act, (to - from) * p.n_cols * LANES, g, u, g);
+    for (int s = from; s < to; s++)
+        for (int c = 0; c < p.n_cols; c++, g += LANES) {
+            int o = s * LANES, n = j->out_cols - o < LANES ? j->out_cols - o : LANES;
             float *y = (float *)j->out[0] + (int64_t)(p.first_col + c) * j->out_cols + o;
-            if (n == LANES) memcpy(y, g + at * LANES, LANES * sizeof *y);
-            else memcpy(y, g + at * LANES, (size_t)n * sizeof *y);
+            if (n == LANES) memcpy(y, g, LANES * sizeof *y);
+            else memcpy(y, g, (size_t)n * sizeof *y);
         }
 }
 
@@ -227,9 +241,10 @@ void job_glu(const struct job *j, const struct run *r, int thread)
         const uint8_t *then = more ? strip_at(gate, next.from) : after_at(j, r, thread);
         for (p.first_col = 0; p.first_col < p.n_rows; p.first_col += PRODUCT_COLS) {
             p.n_cols = p.n_rows - p.first_col < PRODUCT_COLS ? p.n_rows - p.first_col : PRODUCT_COLS;
-            for (int s = mine.from; s < mine.to; s += PRODUCT_STRIPS) {
-                p.n_strips = mine.to - s < PRODUCT_STRIPS ? mine.to - s : PRODUCT_STRIPS;
-                glu_columns(j, r, s, p, s + PRODUCT_STRIPS < mine.to ? strip_at(gate, s + PRODUCT_STRIPS) : then);
+            int most = PRODUCT_COLS / p.n_cols * PRODUCT_STRIPS;
+            for (int s = mine.from; s < mine.to; s += most) {
+                int end = mine.to - s < most ? mine.to : s + most;
+                glu_columns(j, r, s, end, p, end < mine.to ? strip_at(gate, end) : then);
             }
         }
     }
