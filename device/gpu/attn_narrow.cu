@@ -538,12 +538,13 @@ template <int DP> static int launch_dim(launch *l, attn_args a, int rows, attn_d
     enum { MOST = DP == 256 ? 2 : 4 };      /* tiles whose sums fit in the registers of a block */
     const bool shallow = depth == ATTN_SHALLOW;
     const int group = a.heads / a.kv.kv_heads, packed = rows * group;
-    const int wanted = ((shallow ? rows * a.heads : packed) - 1) / (shallow ? 16 * n_units : 16) + 1;   /* of a block */
-    const int most = shallow && packed > 16 ? rows * a.kv.kv_heads * ((group - 1) / 16 + 1) : INT32_MAX;    /* items */
+    int tiles = (packed - 1) / 16 + 1, most = INT32_MAX;    /* of a block; blocks */
+    if (shallow) tiles = (rows * a.heads - 1) / (16 * n_units) + 1;
+    if (shallow && packed > 16) most = rows * a.kv.kv_heads * ((group - 1) / 16 + 1);
     a.leave = packed > 16;
     if (depth == ATTN_FAR) launch_attn_deep(l, &a, n_units);
-    else if (wanted == 1 || !fits<DP, 2>()) launch_one<DP, 1>(l, &a, most, n_units);
-    else if (wanted == 2 || !fits<DP, MOST>()) launch_one<DP, 2>(l, &a, most, n_units);
+    else if (tiles == 1 || !fits<DP, 2>()) launch_one<DP, 1>(l, &a, most, n_units);
+    else if (tiles == 2 || !fits<DP, MOST>()) launch_one<DP, 2>(l, &a, most, n_units);
     else launch_one<DP, MOST>(l, &a, most, n_units);
     if (shallow) return 1;
     fill_launch(l + 1, combine_kernel<DP>, dim3(a.heads, rows), DP * COMBINE, 0, a);

@@ -102,7 +102,7 @@ template <class S> struct own {
         return group(m) * 8 + 2 * (lane % 4) + (KW == 1 ? m & 1 : kw & 1);
     }
     /* Eight columns each. */
-    __host__ __device__ static constexpr int group(int m)
+    __device__ static int group(int m)
     {
         return m * KW / 4;
     }
