@@ -152,8 +152,8 @@ static struct val remember(struct tape *t, const struct model *m, int l, const s
                                 .stride = k->v_dim, .eps = m->c.eps };
     struct linear_parts two = { .x = h, .mat = { w->in, w->z }, .attr = { .n_mat = 2 }, .layer = l };
     struct linear_parts both = { .x = h, .mat = { w->alpha, w->beta }, .attr = { .n_mat = 2 }, .layer = l };
-    struct val qkvz = record_linear(t, &two), qkv = op_short_conv(t, l, qkvz, w->conv);
-    struct val gates = w->ba ? op_linear(t, h, w->ba, NULL) : record_linear(t, &both);
+    struct val qkvz = record_linear(t, &two), gates = w->ba ? op_linear(t, h, w->ba, NULL) : record_linear(t, &both);
+    struct val qkv = op_short_conv(t, l, qkvz, w->conv);
     struct val o = op_delta(t, l, qkv, gates, w->a, w->dt, &delta);
     o = op_gated(t, o, qkvz, w->norm, &gated, (struct val){ 0 });
     return op_linear_add(t, o, w->out, NULL, x);

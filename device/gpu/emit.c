@@ -15,6 +15,10 @@ struct emitter {
     enum attn_depth depth;      /* of the steps that it is for */
     struct launches *out;
     struct moe_sum_args sum;    /* z NULL: none; else the next call, a NORM, begins with it */
+    struct {                    /* the products beside which the next one runs: */
+        uint64_t parts, bytes;  /* of their parts, of the last one's tiles, */
+        int blocks, last;       /* all and the last one's blocks; 0: none */
+    } beside;
     int index;
     luce_error *err;
     luce_status st;
@@ -169,9 +173,41 @@ static struct made made(const struct emitter *e, struct val x)
     return m;
 }
 
-/* One product of a pack with x, into columns of y. */
-static void product(struct emitter *e, const struct gpu_pack *w, struct product *p)
+/* Whether the next launch behind pack i of a call is a narrow product of the same activations, and neither reads or
+ * overwrites what the other does. */
+static bool leads(const struct program *p, int index, int i)
 {
+    const struct call *c = &p->tape->calls[index], *next = c + 1;
+    if (program_wide(p, p->tape->values[c->in[0].id].shape.rows)) return false;
+    for (int j = i + 1; j < PACK_MOST; j++)
+        if (p->packs[index * PACK_MOST + j]) return true;
+    return index + 1 < p->tape->n_calls && next->op == OP_LINEAR && next->in[0].id == c->in[0].id && c->n_in == 1 &&
+        next->n_in == 1;
+}
+/* Blocks for a product beside others: those multiprocessors that are left, where each would read no more there than
+ * each of the others does; else all. */
+static int blocks_for(const struct emitter *e, uint64_t bytes)
+{
+    const int all = e->g->n_units, left = all - e->beside.blocks;
+    return left > 0 && bytes * (uint64_t)e->beside.last <= e->beside.bytes * (uint64_t)left ? left : all;
+}
+/* A narrow product of pack i. */
+static void narrow_product(struct emitter *e, struct launch *l, struct product *p, int i)
+{
+    const uint64_t bytes = tiles_bytes(p->format, (uint64_t)p->n_rows_w, (uint64_t)p->n_cols);
+    p->beside = e->beside.blocks > 0;
+    p->leads = leads(e->p, e->index, i);
+    p->parts = (uint32_t *)(void *)(e->g->parts.at + e->beside.parts);
+    launch_product(l, p, p->beside ? blocks_for(e, bytes) : e->g->n_units);
+    e->beside.last = (int)l->grid[0], e->beside.bytes = bytes;
+    e->beside.blocks = p->leads ? e->beside.blocks + e->beside.last : 0;
+    e->beside.parts = p->leads ? e->beside.parts + product_parts(p, e->g->n_units) : 0;
+}
+
+/* One product, of pack i, with x, into columns of y. */
+static void product(struct emitter *e, int i, struct product *p)
+{
+    const struct gpu_pack *w = e->p->packs[e->index * PACK_MOST + i];
     bool wide = program_wide(e->p, shape_of(e, e->c->in[0]).rows);
     p->format = w->format;
     p->tiles = w->tiles;
@@ -182,11 +218,10 @@ static void product(struct emitter *e, const struct gpu_pack *w, struct product 
     p->n_cols = w->n_cols;
     p->n_rows_w = w->n_rows;
     p->unit = w->unit;
-    p->parts = (uint32_t *)(void *)e->g->parts.at;
     p->panel = e->p->block->at + e->p->panel_at;
     struct launch *l = push(e, 2);
     if (!l) return;
-    if (!wide) launch_product(l, p, e->g->n_units);
+    if (!wide) narrow_product(e, l, p, i);
     done(e, wide ? launch_wide_product(l, p, e->g->n_units) : 1);
 }
 
@@ -206,7 +241,7 @@ static void emit_linear(struct emitter *e)
                              .bias = vector_at(e->c->w[W_LINEAR_BIAS + i]), .out_rows = rows, .y_stride = stride,
                              .softcap = a->softcap, .form = program_form(e->p, (struct val){ e->p->places[y.id].norm }),
                              .norm = norm_before(e, y) };
-        product(e, w, &p);
+        product(e, i, &p);
         at += rows;
     }
 }
@@ -219,7 +254,7 @@ static void emit_glu(struct emitter *e)
     convert(e, e->c->in[0]);
     struct product p = { .y = output_at(e, y), .form = output_form(e), .out_rows = cols, .y_stride = cols,
                          .epilogue = a->act == ACT_SILU ? PRODUCT_SILU : PRODUCT_GELU };
-    product(e, e->p->packs[e->index * PACK_MOST], &p);
+    product(e, 0, &p);
     pad(e, y, p.form);
 }
 
@@ -619,7 +654,7 @@ static void most(uint64_t *a, uint64_t b)
 luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err)
 {
     const int step_rows = p->plan->bucket.rows[DOM_ROWS];
-    uint64_t scratch = 0, panel = 0;
+    uint64_t scratch = 0, panel = 0, parts = 0;     /* parts: of products beside each other */
     luce_status st = LUCE_OK;
     for (int i = 0; i < p->tape->n_calls && !st; i++) {
         const struct call *c = &p->tape->calls[i];
@@ -650,8 +685,9 @@ luce_status program_prepare(struct gpu *g, struct program *p, luce_error *err)
             struct product x = { .format = w->format, .n_cols = w->n_cols, .n_rows_w = w->n_rows,
                                  .epilogue = c->op == OP_GLU ? PRODUCT_SILU : PRODUCT_STORE,    /* pairs of strips */
                                  .x = program_form(p, c->in[0]) };
-            if (x.x.rows <= NARROW_ROWS) most(&p->parts_bytes, product_parts(&x, g->n_units));
+            if (x.x.rows <= NARROW_ROWS) most(&p->parts_bytes, parts += product_parts(&x, g->n_units));
             else most(&panel, wide_panel_bytes(&x));
+            if (!leads(p, i, j)) parts = 0;
         }
     }
     scratch = (scratch + 1023) / 1024 * 1024;

@@ -326,6 +326,9 @@ struct product {
     float unit, softcap;        /* unit: what the weights are multiplied by, as the tiles give them */
     uint32_t *parts;            /* scratch (product_parts bytes), all bits set whenever no product runs */
     uint8_t *panel;             /* wide: room for the weights in f16 (wide_panel_bytes) */
+    /* Narrow: the next launch is a product of the same x, beside this one: it starts when what this one waits for is
+     * done; and this is such a product: it waits for the one before at its end. Their parts lie apart. */
+    bool leads, beside;
 };
 void launch_product(struct launch *l, const struct product *p, int n_units);
 uint64_t product_parts(const struct product *p, int n_units);

@@ -75,6 +75,7 @@ template <class F> static void launch_format(launch *l, const product *p, int n_
     a.form_scale = p->form.scale;
     a.normed = p->normed;
     a.norm = p->norm;
+    a.leads = p->leads, a.beside = p->beside;
     if (p->make.by != MADE_APART) {
         const linear_made_args made = { a, p->make };
         return p->epilogue == PRODUCT_STORE ? launch_shape<F, 1, false, false>(l, made, p->epilogue, n_units)

@@ -18,7 +18,10 @@
  * sums in order, and puts NOT_YET back. No fences: each word says for itself that it is there. All blocks run at once
  * (one a multiprocessor), so nobody waits for a block not started.
  * Activations that do not fit come panel after panel into two halves of shared memory; the warp that is last to be done
- * with a half starts the copies of its next panel, so that nobody waits for the others. */
+ * with a half starts the copies of its next panel, so that nobody waits for the others.
+ * Products of the same activations, one launch after the other, run beside each other (struct product): when the next
+ * one starts, what the first waits for is done, so it waits for nobody before its end; there it waits, so that what
+ * comes after it finds both done. */
 #ifndef LUCE_DEVICE_GPU_LINEAR_NARROW_CUH
 #define LUCE_DEVICE_GPU_LINEAR_NARROW_CUH
 
@@ -221,7 +224,7 @@ __device__ inline void multiply_strips(ARGS a, uint8_t *shared)
     }
     /* Weights do not depend on the kernel before: start the ring now. */
     ring.start(shared_place(shared + F::LUT + warp * shape::STAGES * F::TILE), fetch);
-    launch_dependents();
+    if (!a.leads) launch_dependents();
     typename F::regs regs, after;       /* the tile at work and the one after it */
     if constexpr (F::LUT > 0) {
         F::fill(lut);
@@ -231,7 +234,8 @@ __device__ inline void multiply_strips(ARGS a, uint8_t *shared)
     maker<shape::THREADS> make;
     if constexpr (ARGS::MAKES) make.start(a.make);
     __syncthreads();
-    wait_predecessor();
+    if (!a.beside) wait_predecessor();
+    if (a.leads) launch_dependents();
 
     /* Activations: all that the block needs when they fit (resident), else panel after panel, of as many chunks for
      * each warp. */
@@ -319,6 +323,7 @@ __device__ inline void multiply_strips(ARGS a, uint8_t *shared)
 #endif
         }
     }
+    if (a.beside) wait_predecessor();
 }
 template <class F, int NT, int EPI, bool SMALL, class ARGS>
 __global__ void __launch_bounds__(linear_shape<F, NT, SMALL, EPI != EPI_STORE>::THREADS, 1) linear_narrow(ARGS a)

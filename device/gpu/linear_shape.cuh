@@ -24,6 +24,7 @@ struct linear_args {
     int norm_room;              /* bytes of shared memory for the sums of a deferred NORM, */
     int fit;                    /* and of activations that fit behind them */
     int out_rows, y_stride;     /* rows of the output that exist */
+    bool leads, beside;         /* struct product */
     float unit;                 /* undoes the weights' power of two */
     float softcap;
     float form_scale;           /* power of two applied to y_form */
