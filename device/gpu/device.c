@@ -96,8 +96,8 @@ static bool has(const struct device *d, const struct call *c)
         const struct attn_attr *a = c->attr;
         return attn_can(a->heads, a->kv_heads, a->head_dim);
     }
-    case OP_SHORT_CONV: return recur_can((int)c->w[0]->dim[0], 0);
-    case OP_DELTA: return recur_can(0, ((const struct delta_attr *)c->attr)->k_dim);
+    case OP_SHORT_CONV: return short_conv_can((int)c->w[0]->dim[0]);
+    case OP_DELTA: return delta_can(((const struct delta_attr *)c->attr)->k_dim);
     default: return program_has(c->op);
     }
 }

@@ -516,7 +516,7 @@ static void emit_delta(struct emitter *e)
     x.scratch = e->p->block->at + e->p->scratch_at;
     struct launch *l = push(e, 2);
     if (!l) return;
-    done(e, launch_delta(l, &x, bucket_rows(e, y), bucket_seqs(e->p), program_wide(e->p, DOM_ROWS)));
+    done(e, launch_delta(l, &x, bucket_rows(e, y), bucket_seqs(e->p), program_wide(e->p, DOM_ROWS), e->g->n_units));
 }
 
 static void emit_gated(struct emitter *e)

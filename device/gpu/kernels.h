@@ -215,12 +215,11 @@ int attn_target(const struct kv_place *kv, int n_units);
 int attn_splits(int positions, int window, int target);
 uint64_t attn_scratch(int rows, int heads, int dim, int max_splits);
 
-/* ---- recurrent layers (recur.cu) ---------------------------------------------------------------------- */
+/* ---- recurrent layers ----------------------------------------------------------------------------------- */
 struct state_place {            /* one layer's parts of page 0, and from one page to the next, in f32 */
     float *state, *journal;
     uint64_t state_page, journal_page;
 };
-bool recur_can(int taps, int k_dim);
 struct conv_state_args {
     const float *x, *w;         /* [rows][x_cols], of which the first are the channels; [channels][taps] */
     float *y;
@@ -228,6 +227,7 @@ struct conv_state_args {
     struct state_place place;
     int32_t channels, taps, x_cols;
 };
+bool short_conv_can(int taps);
 void launch_short_conv(struct launch *l, const struct conv_state_args *a, int rows, int seqs, bool wide);
 
 struct delta_args {
@@ -242,10 +242,11 @@ struct delta_args {
     int32_t *arrived;           /* [slot][k_heads]: blocks that have read the old keys; 0 between launches */
     void *scratch;              /* of wide steps: delta_wide_scratch bytes */
 };
+bool delta_can(int k_dim);
 /* Whether steps of so many rows can do SHORT_CONV's work, too. */
 bool delta_can_convolve(int taps, int rows);
 /* Returns how many launches it filled (1 or 2). */
-int launch_delta(struct launch *l, const struct delta_args *a, int rows, int seqs, bool wide);
+int launch_delta(struct launch *l, const struct delta_args *a, int rows, int seqs, bool wide, int n_units);
 /* Wide steps in chunks (delta_wide.cu), where they can; two launches. launch_delta chooses. */
 bool delta_wide_can(const struct delta_args *a);
 uint64_t delta_wide_scratch(const struct delta_args *a, int rows, int seqs);

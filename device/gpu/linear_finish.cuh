@@ -229,28 +229,6 @@ __device__ inline void finish_strip(const linear_args &a, int strip, const float
     }
 }
 
-/* Sums over the eight lanes that share columns, by butterfly from the farthest on: of MINE numbers each lane keeps
- * those that begin with the one it returns. */
-template <int MINE> __device__ inline int sum_lanes(float (&s)[MINE], int lane)
-{
-    int first = 0, n = MINE;
-#pragma unroll
-    for (int bit = WARP / 2; bit >= 4; bit /= 2) {
-        if (n > 1) {
-            n /= 2;
-#pragma unroll
-            for (int j = 0; j < MINE / 2; j++) {
-                if (j >= n) break;
-                const float give = lane & bit ? s[j] : s[j + n];
-                s[j] = (lane & bit ? s[j + n] : s[j]) + __shfl_xor_sync(0xffffffffu, give, bit);
-            }
-            if (lane & bit) first += n;
-        } else {
-            s[0] += __shfl_xor_sync(0xffffffffu, s[0], bit);
-        }
-    }
-    return first;
-}
 /* The same before a deferred NORM, of whose weights this lane has w. Behind a barrier of the block and before one.
  * Order of a row's sum of squares: a lane's two row tiles, lanes, slots ascending. */
 template <class S>
@@ -293,7 +271,7 @@ __device__ inline void finish_normed(const linear_args &a, int strip, const floa
             *(__half *)(to[i][h] + at * X_CHUNK) = clamped_half(out * scale * w[i][h]);
         }
     }
-    const int first = sum_lanes<S::MINE>(square, lane);
+    const int first = sum_lanes(square, lane);
 #pragma unroll
     for (int j = 0; j < (S::MINE + 7) / 8; j++) {
         const int m = first + j;

@@ -473,6 +473,28 @@ __device__ inline float warp_sum(float x)
     for (int i = 16; i; i /= 2) x += __shfl_xor_sync(0xffffffffu, x, i);
     return x;
 }
+/* Sums over the eight lanes i + 4 j, by butterfly from the farthest on: of N numbers each lane keeps those that begin
+ * with the one it returns. */
+template <int N> __device__ inline int sum_lanes(float (&s)[N], int lane)
+{
+    int first = 0, n = N;
+#pragma unroll
+    for (int bit = WARP / 2; bit >= 4; bit /= 2) {
+        if (n > 1) {
+            n /= 2;
+#pragma unroll
+            for (int j = 0; j < N / 2; j++) {
+                if (j >= n) break;
+                const float give = lane & bit ? s[j] : s[j + n];
+                s[j] = (lane & bit ? s[j + n] : s[j]) + __shfl_xor_sync(0xffffffffu, give, bit);
+            }
+            if (lane & bit) first += n;
+        } else {
+            s[0] += __shfl_xor_sync(0xffffffffu, s[0], bit);
+        }
+    }
+    return first;
+}
 /* Largest of a warp's values, in all lanes. */
 __device__ inline float warp_max(float x)
 {
