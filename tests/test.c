@@ -110,15 +110,37 @@ double test_normal(void)
     return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
 }
 
+static bool fits(const struct test *t, const char *pattern)
+{
+    return strstr(t->name, pattern) || strstr(t->file, pattern);
+}
+
 static bool wanted(const struct test *t, int n, char **patterns)
 {
     for (int i = 1; i < n; i++)
-        if (strstr(t->name, patterns[i]) || strstr(t->file, patterns[i])) return true;
+        if (fits(t, patterns[i])) return true;
     return n < 2;
+}
+
+/* The first pattern that no test fits, or NULL: a slip of the pen must not pass for tests that ran. */
+static const char *pattern_without_test(int n, char **patterns)
+{
+    for (int i = 1; i < n; i++) {
+        const struct test *t = tests;
+        while (t && !fits(t, patterns[i])) t = t->next;
+        if (!t) return patterns[i];
+    }
+    return NULL;
 }
 
 int main(int argc, char **argv)
 {
+    const char *without = pattern_without_test(argc, argv);
+    if (without) {
+        fprintf(stderr, "luce_tests: neither name nor file of a test contains '%s'; names are those of TEST() in "
+                        "tests/test_*.c\n", without);
+        return 2;
+    }
     const char *text = getenv("LUCE_TEST_SEED");
     seed = text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL) * 2654435761u;
     snprintf(scratch_dir, sizeof scratch_dir, "/tmp/luce-tests-XXXXXX");

@@ -1,6 +1,6 @@
 /* tests/test.h - the test harness: TEST registers a function, CHECK reports and goes on counting.
- * luce_tests [PATTERN ...] runs the tests whose name or file contains one of the patterns; the last
- * line is "N passed, N failed". A test that finds that it cannot run here calls SKIP (it returns). */
+ * luce_tests [PATTERN ...] runs the tests whose name or file contains one of the patterns; one that fits no test is
+ * refused before any runs. The last line is "N passed, N failed". A test that finds that it cannot run here calls SKIP (it returns). */
 #ifndef LUCE_TESTS_TEST_H
 #define LUCE_TESTS_TEST_H
 

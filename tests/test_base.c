@@ -258,3 +258,12 @@ TEST(utf8_controls_are_shown_and_the_rest_is_kept)
         buf_drop(&out);
     }
 }
+
+TEST(tests_a_pattern_that_fits_none_is_refused_before_any_runs)
+{
+    struct buf out = { 0 };
+    CHECK_EQ(test_shell(&out, "\"$(readlink /proc/$PPID/exe)\" utf8_controls no-such-test 2>&1"), 2);
+    CHECK(strstr(buf_text(&out), "contains 'no-such-test'"), "%s", buf_text(&out));
+    CHECK(!strstr(buf_text(&out), "passed"), "%s", buf_text(&out));
+    buf_drop(&out);
+}
