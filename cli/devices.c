@@ -55,6 +55,10 @@ luce_status devices_run(const struct options *o, luce_error *err)
     if (o->json) {
         json_close(&j);
         buf_add_char(&out, '\n');
+    } else {
+        size_t before = out.len;
+        device_missing(&out);
+        if (out.len > before) buf_add_char(&out, '\n');
     }
     if (!st) st = output_write(&out, err);
     buf_drop(&out);

@@ -145,9 +145,12 @@ struct device_kind {
     const char *doc;
     int (*count)(void);         /* devices of this kind that are present now */
     luce_status (*open)(struct device **out, int index, const struct device_params *p, luce_error *err);
+    void (*missing)(struct buf *out);           /* why count() is 0, and what to do; NULL: it never is */
 };
 /* Row i of the table, NULL past the end. */
 const struct device_kind *device_kind_at(size_t i);
+/* Adds why there is no GPU and what to do ("no GPU: ..."); nothing where there is one. */
+void device_missing(struct buf *out);
 /* Opens "cpu", "cuda:0", "auto" (the first GPU, else the CPU). The message of a failure lists what is
  * there. */
 luce_status device_open(struct device **out, const char *id, const struct device_params *p, luce_error *err);

@@ -33,12 +33,28 @@ static void list_devices(struct buf *out)
     }
 }
 
+void device_missing(struct buf *out)
+{
+#ifdef LUCE_GPU
+    for (size_t k = 0; k < COUNT(kinds); k++) {
+        if (!kinds[k]->missing || kinds[k]->count()) continue;
+        buf_add_text(out, "no GPU: ");
+        kinds[k]->missing(out);
+    }
+#else
+    buf_add_text(out, "no GPU: this build has no code for one; docs/hardware.md says how to build it");
+#endif
+}
+
 static luce_status unknown(const char *id, luce_error *err)
 {
-    struct buf there = { 0 };
+    struct buf there = { 0 }, missing = { 0 };
     list_devices(&there);
-    luce_status st = fail(err, LUCE_E_ARG, "there is no device '%s'; this machine has: %s", id, buf_text(&there));
+    device_missing(&missing);
+    luce_status st = fail(err, LUCE_E_ARG, "there is no device '%s'; this machine has: %s%s%s", id, buf_text(&there),
+                          missing.len ? "; " : "", buf_text(&missing));
     buf_drop(&there);
+    buf_drop(&missing);
     return st;
 }
 

@@ -230,6 +230,22 @@ TEST(cpu_refuses_what_it_does_not_know_and_lists_what_is_there)
     }
 }
 
+TEST(devices_without_a_gpu_say_why)
+{
+    bool gpu = false;
+    for (size_t k = 0; device_kind_at(k); k++)
+        gpu = gpu || (strcmp(device_kind_at(k)->name, "cpu") && device_kind_at(k)->count() > 0);
+    struct buf why = { 0 };
+    device_missing(&why);
+    if (gpu) CHECK(why.len == 0, "%s", buf_text(&why));
+    else CHECK(!strncmp(buf_text(&why), "no GPU: ", 8), "%s", buf_text(&why));
+    struct device *d = NULL;
+    luce_error err = { 0 };
+    CHECK_EQ(device_open(&d, "cuda:64", &(struct device_params){ 0 }, &err), LUCE_E_ARG);
+    CHECK(strstr(err.text, buf_text(&why)) != NULL, "%s", err.text);
+    buf_drop(&why);
+}
+
 TEST(cpu_measures_rates_that_are_there)
 {
     struct device *d = NULL;

@@ -226,4 +226,18 @@ static int count(void)
     return usable_cards(cards, &seen);
 }
 
-const struct device_kind device_kind_gpu = { .name = GPU_NAME, .doc = "a GPU", .count = count, .open = open_gpu };
+static void missing(struct buf *out)
+{
+    int seen = 0;
+    gpu_error e = GPU(GetDeviceCount)(&seen);
+    (void)GPU(GetLastError)();
+    if (e != GPU(Success))
+        buf_printf(out, "%s; for a card that is there, install its driver or a newer one", GPU(GetErrorString)(e));
+    else
+        buf_printf(out, "of %d cards none has %d KiB of shared memory a block, which this build wants", seen,
+                   SHARED_NEEDED / 1024);
+}
+
+const struct device_kind device_kind_gpu = {
+    .name = GPU_NAME, .doc = "a GPU", .count = count, .open = open_gpu, .missing = missing,
+};
