@@ -31,7 +31,7 @@ luce_status file_map_open(struct file_map *m, const char *path, luce_error *err)
     }
     if (!S_ISREG(st.st_mode)) {
         file_map_close(m);
-        return fail(err, LUCE_E_IO, "%s: not a regular file%s", path,
+        return fail(err, LUCE_E_IO, "%s: not a regular file%s; give a file", path,
                     S_ISDIR(st.st_mode) ? " but a directory" : "");
     }
     m->size = (uint64_t)st.st_size;

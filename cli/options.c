@@ -270,7 +270,8 @@ static luce_status set_from_line(struct options *o, enum command_id id, const ch
     if (!value && name[n] && find_name(id, name, n, &own))
         return fail(err, LUCE_E_ARG, "%s: no option '%s'; write %.*s: %s", from, name, (int)n, name,
                     name + n + strspn(name + n, " \t"));
-    if (!row || !strcmp(row->name, "config")) return fail(err, LUCE_E_ARG, "%s: no option '%s'", from, name);
+    if (!row || !strcmp(row->name, "config"))
+        return fail(err, LUCE_E_ARG, "%s: no option '%s'; 'luce serve --help' lists them", from, name);
     return set(o, row, from, value ? trim(value) : "yes", err);
 }
 
@@ -415,8 +416,8 @@ luce_status options_parse(struct options *o, enum command_id id, const struct co
                   o->draft_device, o->device);
     if (st) return st;
     if (o->n_operands > command->max_operands)
-        return fail(err, LUCE_E_ARG, "%s: '%s' is too much; usage: luce %s [options] %s%s", command->name,
-                    o->operands[command->max_operands], command->name, command->operands,
+        return fail(err, LUCE_E_ARG, "%s: '%s' is too much; usage: luce %s [options]%s%s%s", command->name,
+                    o->operands[command->max_operands], command->name, *command->operands ? " " : "", command->operands,
                     id == COMMAND_RUN ? "; a prompt is -p TEXT"
                     : id == COMMAND_TOKENIZE && !o->model ? "; the model is -m FILE" : "");
     if (o->n_operands < command->min_operands)

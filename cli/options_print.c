@@ -17,8 +17,8 @@ void options_help(struct buf *out, enum command_id id, const struct command *com
         char left[NAME_MAX_BYTES], name[NAME_MAX_BYTES];
         options_variable(row->name, name);
         bool letter = row->letter != 0;
-        snprintf(left, sizeof left, "%c%c%c --%s %s", letter ? '-' : ' ', letter ? row->letter : ' ',
-                 letter ? ',' : ' ', row->name, row->value ? row->value : "");
+        snprintf(left, sizeof left, "%c%c%c --%s%s%s", letter ? '-' : ' ', letter ? row->letter : ' ',
+                 letter ? ',' : ' ', row->name, row->value ? " " : "", row->value ? row->value : "");
         buf_printf(out, "  %-*s", LEFT, left);
         if (strlen(left) > LEFT) buf_printf(out, "\n  %-*s", LEFT, "");
         buf_printf(out, " %s", row->help);

@@ -1,6 +1,7 @@
 /* cli/tokenize.c - luce tokenize: text to token ids, or back with --decode. The text is the operand,
  * a file, or standard input. */
 #include <inttypes.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -16,6 +17,8 @@ static luce_status read_text(const struct options *o, struct buf *out, luce_erro
     if (o->file && o->n_operands)
         return fail(err, LUCE_E_ARG, "tokenize: a text and --file together; give one of them");
     if (o->file) return file_read(out, o->file, TEXT_MAX, err);
+    if (!o->n_operands && isatty(STDIN_FILENO))
+        return fail(err, LUCE_E_ARG, "no text: give it as TEXT, in --file FILE, or on standard input");
     if (!o->n_operands) return input_read(out, err);
     buf_add_text(out, o->operands[0]);
     return out->failed ? fail(err, LUCE_E_NOMEM, "out of memory for the text") : LUCE_OK;

@@ -361,7 +361,7 @@ static const char *guess_content(const struct part *p)
     }
     if (p->size > 9 && p->data[8] == '{')
         return ". It looks like a safetensors file: convert it first";
-    return "";
+    return ". Give a GGUF file of the model";
 }
 
 static luce_status parse_header(struct part *p, struct cursor *c, uint64_t *n_tensors,

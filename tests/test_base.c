@@ -173,7 +173,7 @@ TEST(file_map_does_not_wait_for_a_pipe)
     luce_error err = { 0 };
     CHECK(mkfifo(path, 0600) == 0);
     CHECK_EQ(file_map_open(&m, path, &err), LUCE_E_IO);
-    CHECK(strstr(err.text, "not a regular file") != NULL, "%s", err.text);
+    CHECK(strstr(err.text, "not a regular file; give a file") != NULL, "%s", err.text);
 }
 
 TEST(file_writer_leaves_all_or_nothing)

@@ -291,7 +291,7 @@ TEST(cli_chat_names_a_command_that_it_does_not_know)
     buf_drop(&out);
 }
 
-TEST(cli_perplexity_at_a_terminal_says_what_it_reads)
+TEST(cli_commands_at_a_terminal_say_what_they_read)
 {
     struct buf out = { 0 };
     int terminal = open("/dev/ptmx", O_RDWR | O_NOCTTY);
@@ -301,6 +301,8 @@ TEST(cli_perplexity_at_a_terminal_says_what_it_reads)
     if (!tiny_model()) return;
     CHECK_EQ(run(&out, "perplexity -m % < /dev/ptmx"), 2);
     CHECK(strstr(buf_text(&out), "no text: give --file FILE, or text on standard input") != NULL, "%s", buf_text(&out));
+    CHECK_EQ(run(&out, "tokenize -m % < /dev/ptmx"), 2);
+    CHECK(strstr(buf_text(&out), "no text: give it as TEXT, in --file FILE") != NULL, "%s", buf_text(&out));
     buf_drop(&out);
 }
 

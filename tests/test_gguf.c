@@ -101,7 +101,7 @@ static const struct { const char *name, *words, *says; } bad_files[] = {
     { "magic only", "rGGUF", "file too short for header" },
     { "8 bytes", "rGGUF d3", "file too short for header" },
     { "23 bytes", "rGGUF d3 q0 z7", "file too short for header" },
-    { "other magic", "rGGML z40", "not a GGUF file" },
+    { "other magic", "rGGML z40", "not a GGUF file: it begins with bytes 47 47 4d 4c, 'GGUF' is 47 47 55 46. Give a" },
     { "LFS pointer", "rversion d0", "not a GGUF file" },
     { "web page", "r<!DOCTYPE_html>", "web page" },
     { "version 0", "h0,0,0", "unsupported version 0" },
