@@ -355,6 +355,16 @@ static void set_usual(struct http_params *p)
     if (!p->held_bytes) p->held_bytes = 4 * p->body_bytes;
 }
 
+static const char *listen_remedy(int why, bool tls)
+{
+    switch (why) {
+    case EADDRINUSE: return "; give another --port (0: a free one)";
+    case EACCES: return "; ports below 1024 are root's as a rule: give a higher --port";
+    case EADDRNOTAVAIL: return "; --host is an address of this machine, or 0.0.0.0 for all of them";
+    default: return tls ? "; --tls-cert is to be a certificate (PEM), and --tls-key its key" : "";
+    }
+}
+
 static luce_status start_daemon(struct http *h, luce_error *err)
 {
     const struct http_params *p = &h->params;
@@ -365,7 +375,7 @@ static luce_status start_daemon(struct http *h, luce_error *err)
     memcpy(port, buf_text(&text), text.len < sizeof port ? text.len + 1 : 1);
     buf_drop(&text);
     int bad = getaddrinfo(p->host, port, &hints, &found);
-    if (bad) return fail(err, LUCE_E_ARG, "--host %s: %s", p->host, gai_strerror(bad));
+    if (bad) return fail(err, LUCE_E_ARG, "--host %s: %s; give an address of this machine", p->host, gai_strerror(bad));
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC;
     if (found->ai_family == AF_INET6) flags |= MHD_USE_IPv6;
     if (p->cert) flags |= MHD_USE_TLS;
@@ -386,8 +396,7 @@ static luce_status start_daemon(struct http *h, luce_error *err)
     freeaddrinfo(found);
     if (h->daemon) return LUCE_OK;
     return fail(err, LUCE_E_IO, "cannot listen on %s port %d: %s%s", p->host, p->port,
-                why ? strerror(why) : "the library refuses", why == EADDRINUSE ? "; give another --port (0: a free one)"
-                : p->cert ? " (or the certificate or key is bad)" : "");
+                why ? strerror(why) : "the library refuses", listen_remedy(why, p->cert != NULL));
 }
 
 luce_status http_open(struct http **out, const struct http_params *params, luce_error *err)

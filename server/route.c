@@ -102,7 +102,7 @@ static bool refuse_method(struct exchange *x, struct refusal *why)
                       x->method, x->allow);
     }
     const struct route *r = meant(x->path);
-    if (!r) return refuse(why, 404, NULL, NULL, "unknown endpoint");
+    if (!r) return refuse(why, 404, NULL, NULL, "unknown endpoint; GET /props lists them");
     return refuse(why, 404, NULL, NULL, "unknown endpoint; did you mean %s?", r->path);
 }
 

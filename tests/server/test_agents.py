@@ -188,7 +188,7 @@ class Agents(unittest.TestCase):
             self.assertEqual((status, got["Content-Type"], model["id"], model["context_length"]), (200, "application/json", "script", 8000))
         for method, path in (("GET", "/api/tags"), ("GET", "/api/version"), ("GET", "/api/ps"), ("POST", "/api/show")):    # those of Ollama
             status, _, text = self.server.call(method, path, {"name": "x"} if method == "POST" else None, headers)
-            self.assertEqual((status, json.loads(text)["error"]["message"]), (404, "unknown endpoint"))
+            self.assertEqual((status, json.loads(text)["error"]["message"]), (404, "unknown endpoint; GET /props lists them"))
         tools = [{"type": "function", "function": {"name": "get_tide", "description": "tells", "parameters": schema(["port"], port={"type": "string"})}}]
         body = {"stream": True, "model": "script", "stream_options": {"include_usage": True}, "temperature": 0.0, "top_p": 0.9, "seed": 7,
                 "max_tokens": 4000, "frequency_penalty": 0.0, "presence_penalty": 0.0, "stop": ["###"], "logit_bias": {}, "reasoning_effort": "medium",

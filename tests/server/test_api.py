@@ -266,7 +266,7 @@ class Api(unittest.TestCase):
                 ("/v1/messages", {"messages": [{"role": "user", "content": "x"}], "tool_choice": {"type": "any"}}, 400, "tool_choice"),
                 ("/v1/chat/completions", {"messages": [{"role": "user", "content": [
                     {"type": "image_url", "image_url": {"url": "http://169.254.169.254/"}}]}]}, 400, "no image input"),
-                ("/v1/nothing", {}, 404, "unknown endpoint"), ("/chat/completions", {}, 404, "did you mean /v1/chat/completions?"),
+                ("/v1/nothing", {}, 404, "unknown endpoint; GET /props lists them"), ("/chat/completions", {}, 404, "did you mean /v1/chat/completions?"),
                 ("/v1/v1/messages", {}, 404, "did you mean /v1/messages?"), ("/completions", {}, 404, "did you mean /v1/completions?"), ("/health", {}, 405, "GET")):
             with self.subTest(path=path, body=str(body)[:60]):
                 got, headers, text = self.server.call("POST", path, body)

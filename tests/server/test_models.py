@@ -139,7 +139,7 @@ class RealModel(unittest.TestCase):
             self.assertGreater(u["timings"]["draft_tokens"], 0)
             self.stop(p)
             for text, says in (("nothing: 5", "line 1: no option 'nothing'"), ("queue: many", "line 1: 'many' is not a whole number"),
-                               ("\nthinking: maybe", "line 2: 'maybe' is not one of template|on|off"), ("config: x", "no option 'config'"),
+                               ("\nthinking: maybe", "line 2: 'maybe' is not one of template|on|off"), ("config: x", "no option 'config'; 'luce serve --help' lists them"),
                                ("thinking off", "no option 'thinking off'; write thinking: off")):
                 with open(path, "w") as file:
                     file.write(text)
@@ -204,7 +204,10 @@ class RealModel(unittest.TestCase):
                 (["serve", MODEL, "--chat-template-file", broken, "-c", "512"], 1, broken + ": line 3, column 10"),
                 (["serve", MODEL, "--chat-template-file", "/nothing.jinja", "-c", "512"], 1, "/nothing.jinja"),
                 (["serve", MODEL, "--tls-cert", "x"], 2, "belong together"), (["serve", MODEL, "--api-key", ""], 2, "empty"),
-                (["serve", MODEL, "-c", "512", "--host", "256.1.1.1"], 2, "--host"), (["serve", "/nothing.gguf"], 1, "nothing.gguf"),
+                (["serve", MODEL, "-c", "512", "--host", "256.1.1.1"], 2, "give an address of this machine"),
+                (["serve", MODEL, "-c", "512", "--host", "192.0.2.1"], 1, "; --host is an address of this machine"),
+                (["serve", MODEL, "-c", "512", "--port", "0", "--tls-cert", __file__, "--tls-key", __file__], 1, "; --tls-cert is to be"),
+                (["serve", "/nothing.gguf"], 1, "nothing.gguf"),
                 (["serve", MODEL, "--unknown"], 2, "--help"), (["serve", MODEL, "--paged-attention=no"], 2, "in pages"),
                 (["serve", MODEL, "--paged-attention", "no"], 2, "in pages"), (["serve", MODEL, "--agent-turn-cache", "off"], 2, "--prefix-reuse off"),
                 (["serve", MODEL, "-c", "512", "--spec", "ngram", "--ddtree-tau", "6"], 2, "ngram guesses chains"),
