@@ -9,17 +9,9 @@ make install PREFIX="$place" > "$place/log" 2>&1 || { cat "$place/log"; exit 1; 
 "$place/bin/luce_server" --help > "$place/help" # whole: grep -q would close the pipe early
 grep -q "luce serve" "$place/help"
 export PKG_CONFIG_PATH="$place/lib/pkgconfig:$place/lib/$(cc -dumpmachine)/pkgconfig"
-cat > "$place/use.c" <<'END'
-#include <luce.h>
-int main(void)
-{
-    luce_model *m;
-    luce_error err = { 0 };
-    luce_model_params nothing = { 0 };
-    return luce_model_open(&m, &nothing, &err) == LUCE_E_ARG ? 0 : 1;
-}
-END
+sed -n '/^```c$/,/^```$/{/^```/!p}' docs/library.md > "$place/use.c"
 # shellcheck disable=SC2046
-cc "$place/use.c" $(pkg-config --cflags --libs luce) -o "$place/use"
-"$place/use"
-echo "install: the command runs, a program builds with $(pkg-config --modversion luce)"
+cc -Wall -Wextra -Werror "$place/use.c" $(pkg-config --cflags --libs luce) -o "$place/use"
+if "$place/use" nothing.gguf text 2> "$place/says"; then exit 1; fi
+grep -q "nothing.gguf: cannot open" "$place/says"
+echo "install: the command runs, the program of docs/library.md builds with $(pkg-config --modversion luce)"
