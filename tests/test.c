@@ -65,7 +65,8 @@ static char *next_path(void)
 const char *fixture(const char *name)
 {
     char *path = next_path();
-    snprintf(path, 512, "%s/tests/fixtures/%s", LUCE_SOURCE_DIR, name);
+    const char *root = getenv("LUCE_TEST_SOURCES");
+    snprintf(path, 512, "%s/tests/fixtures/%s", root ? root : LUCE_SOURCE_DIR, name);
     return path;
 }
 

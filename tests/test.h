@@ -25,7 +25,8 @@ void test_failed(const char *file, int line, const char *format, ...)
 /* The same for CHECK: the condition's text first. (Trailing arguments beyond the format are allowed.) */
 void test_refuted(const char *file, int line, const char *condition, const char *format, ...);
 void test_skipped(const char *why);
-/* Path of tests/fixtures/NAME; static storage, valid until the eighth call after. */
+/* Path of tests/fixtures/NAME below LUCE_TEST_SOURCES, or where the tests were built; static storage, valid until the
+ * eighth call after. */
 const char *fixture(const char *name);
 /* Path of models/NAME, or NULL when the file is not there (make models fetches it). */
 const char *test_model(const char *name);
