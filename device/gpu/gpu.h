@@ -33,8 +33,8 @@ struct gpu {
     struct kept *kept;          /* [STEP_SEQS] on the device: what the last ACCEPT kept */
     struct device_limits limits;        /* the best that was measured; block: for which it was done last */
     struct gpu_block block;     /* of programs without a cache */
-    struct gpu_block parts;     /* of products, of all programs; nothing else may touch it (tags tell fresh ones from
-                                   old, linear_narrow.cuh) */
+    struct gpu_block parts;     /* of products, of all programs; nothing else may touch it (between products it is all
+                                   NOT_YET, linear_finish.cuh) */
     unsigned generation;        /* of all blocks */
     uint64_t n_queued, n_done;  /* steps that were launched, and those of them that have surely run */
     bool lost;
