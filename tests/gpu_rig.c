@@ -23,3 +23,10 @@ struct device *open_gpu(void)
 #endif
     return d;
 }
+
+bool gpu_is_emulated(struct device *d)
+{
+    struct device_info info;
+    luce_error err = { 0 };
+    return d->fns->info(d, &info, &err) == LUCE_OK && strncmp(info.id, "emulated", 8) == 0;
+}

@@ -6,5 +6,6 @@
 
 /* The first one, or the one that the CPU emulates; the caller closes it. NULL: neither is there. */
 struct device *open_gpu(void);
+bool gpu_is_emulated(struct device *d);
 
 #endif

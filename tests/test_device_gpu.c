@@ -14,14 +14,6 @@
 #include "run/runner.h"
 #include "tests/test.h"
 
-/* Then a run takes a sample of the formats only: most of them are the same to the GPU. */
-static bool emulated(struct device *d)
-{
-    struct device_info info;
-    luce_error err = { 0 };
-    return d->fns->info(d, &info, &err) == LUCE_OK && strncmp(info.id, "emulated", 8) == 0;
-}
-
 static void report(void *context, const struct check_result *r)
 {
     (void)context;
@@ -29,13 +21,14 @@ static void report(void *context, const struct check_result *r)
         test_failed(__FILE__, __LINE__, "%s: %s: error %g, allowed %g", r->op, r->label, r->nmse, r->allowed);
 }
 
+/* An emulated card takes a sample of the formats only: most of them are the same to the GPU. */
 TEST(gpu_kernels_are_close_to_the_references)
 {
     struct device *d = open_gpu();
     if (!d) SKIP("no GPU");
     int failed = -1;
     luce_error err = { 0 };
-    struct check_params p = { .seed = test_random(), .sample = emulated(d) ? 2 : 0 };
+    struct check_params p = { .seed = test_random(), .sample = gpu_is_emulated(d) ? 2 : 0 };
     CHECK_OK(check_device(d, &p, report, NULL, &failed, &err), err);
     CHECK_EQ(failed, 0);
     device_close(d);
@@ -47,7 +40,7 @@ TEST(gpu_rows_do_not_depend_on_their_company)
     if (!d) SKIP("no GPU");
     int failed = -1;
     luce_error err = { 0 };
-    struct check_params p = { .seed = test_random(), .sample = emulated(d) ? 5 : 0 };
+    struct check_params p = { .seed = test_random(), .sample = gpu_is_emulated(d) ? 5 : 0 };
     CHECK_OK(check_width_independence(d, &p, report, NULL, &failed, &err), err);
     CHECK_EQ(failed, 0);
     device_close(d);
