@@ -65,6 +65,22 @@ TEST(gpu_says_what_does_not_fit_and_goes_on)
     device_close(d);
 }
 
+/* Of a format that goes to the card as f16, by way of a buffer. */
+TEST(gpu_refuses_rows_that_no_buffer_holds)
+{
+    enum { COLS = 9 << 20 };
+    struct device *d = open_gpu();
+    if (!d) SKIP("no GPU");
+    luce_error err = { 0 };
+    void *row = mem_zero(COLS);
+    struct weight w = { .name = "long", .type = Q_Q2_K, .dim = { COLS, 1 }, .host = row };
+    CHECK(row != NULL, "memory");
+    CHECK_EQ(d->fns->upload(d, &w, &err), LUCE_E_UNSUPPORTED);
+    CHECK(strstr(err.text, "long: a row takes 18874368 bytes") != NULL, "%s", err.text);
+    mem_free(row);
+    device_close(d);
+}
+
 #ifdef LUCE_EMULATED_GPU
 /* Two steps of a small model. */
 static luce_status load_and_run(struct device *d, int lose_at, luce_error *err)

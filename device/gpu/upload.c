@@ -83,14 +83,18 @@ static luce_status send_groups(struct sender *s, const struct weight *w, uint64_
     return st;
 }
 
+static luce_status too_long(const struct weight *w, uint64_t bytes, luce_error *err)
+{
+    return fail(err, LUCE_E_UNSUPPORTED, "%s: a row takes %llu bytes, too many", w->name, (unsigned long long)bytes);
+}
+
 static luce_status send_synthetic(struct sender *s, const struct weight *w, const struct format *f, uint64_t total,
                                   luce_error *err)
 {
     uint64_t row = format_bytes(f, w->dim[0]), per = GPU_STAGING / row, pool = synthetic_pool / row, n = rows_of(w);
     luce_status st = LUCE_OK;
     uint8_t *start = s->to;
-    if (!per) return fail(err, LUCE_E_UNSUPPORTED, "%s: a row takes %llu bytes, too many", w->name,
-                          (unsigned long long)row);
+    if (!per) return too_long(w, row, err);
     for (uint64_t r = 0; r < n && r < pool && !st; r += per) {
         uint8_t *buffer;
         uint64_t count = n - r < per ? n - r : per;
@@ -132,6 +136,7 @@ static luce_status send_decoded(struct sender *s, const struct weight *w, const 
                                 luce_error *err)
 {
     uint64_t cols = w->dim[0], per = GPU_STAGING / 4 / cols, total = rows_of(w);
+    if (2 * cols > GPU_STAGING) return too_long(w, 2 * cols, err);
     if (!per) per = 1;
     float *values = mem_array(per * cols, sizeof *values), largest = 0;
     uint8_t *raw = mem_alloc(per * format_bytes(f, cols));
