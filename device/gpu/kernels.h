@@ -296,7 +296,8 @@ bool product_can_make(const struct made *m, int rows);
 /* A deferred NORM, of what a product with a residual gives: no launch of its own. The product before it writes x w as
  * activations, times a power of two that f16's range needs, which follows from how large the row was at the NORM before
  * (`before`: its factors), and of each strip the sum of x^2. The products after it find the factors of the rows from
- * these sums, and multiply what they give by them. */
+ * these sums, and multiply what they give by them. Of at most so many columns: sums take room of activations. */
+enum { DEFERRED_COLS = 32768 };
 struct norm_before {
     const float *w, *before;    /* w NULL: none */
     float *sums;                /* [row][stride]: by strips of 128 columns */

@@ -26,6 +26,8 @@ static void launch_shape(launch *l, ARGS a, int epilogue, int n_units)
     const size_t room = card_shared() - 1024 - shape::FIXED - a.norm_room;
     static_assert(!ARGS::MAKES || BIG_SHARED - 1024 - (int)shape::FIXED >= 2 * MADE_COLS,
                   "what a product makes is resident");
+    static_assert(SMALL || BIG_SHARED - 1024 - (int)shape::FIXED - shape::ROWS * (DEFERRED_COLS / STRIP) * 4 >=
+                      2 * NT * X_CHUNK, "beside the sums of a deferred NORM each half of the panels has a chunk");
     a.fit = (int)(all < room ? all : room);
     a.n_bands = (a.n_strips + shape::STRIPS - 1) / shape::STRIPS;
     void (*kernel)(ARGS);

@@ -63,7 +63,7 @@ static int norm_before(const struct program *p, int i)
     const struct value *x = &t->values[c->in[0].id];
     const struct call *product = x->producer < 0 ? NULL : &t->calls[x->producer];
     if (!y->form || y->f32 || p->places[c->in[0].id].norm || program_wide(p, x->shape.rows) || !product) return 0;
-    if (product->op != OP_LINEAR || product->n_in < 2) return 0;
+    if (product->op != OP_LINEAR || product->n_in < 2 || x->shape.cols > DEFERRED_COLS) return 0;
     const struct linear_attr *a = product->attr;
     return a->n_mat == 1 && a->softcap == 0 ? norm_of(t, product->in[1], x->producer) : 0;
 }
