@@ -154,6 +154,51 @@ TEST(gpu_without_memory_fails_the_load_or_the_step_and_goes_on)
     CHECK_EQ(st, LUCE_OK);
 }
 
+/* A step of a loaded model that finds no memory: the model answers the next one as if nothing had been. */
+TEST(gpu_without_memory_for_a_step_answers_the_next_one)
+{
+    enum { ROWS_BEFORE = 1, ROWS_MORE = 9, LOGITS = 512 };
+    static const int32_t text[ROWS_BEFORE + ROWS_MORE] = { 7, 1, 2, 3, 4, 5, 6, 7, 8, 9 };
+    static float logits[2][ROWS_MORE][LOGITS];
+    struct device *d = NULL;
+    luce_error err = { 0 };
+    int failed = 0;
+    CHECK_OK(device_kind_gpu.open(&d, 0, &(struct device_params){ 0 }, &err), err);
+    for (int n = -1; n < 8; n++) {
+        struct gguf *file = NULL;
+        struct model *m = NULL;
+        struct runner *r = NULL;
+        struct seq *s = NULL;
+        luce_status st = gguf_open(&file, fixture("oracle/qwen3.gguf"), &err);
+        if (!st) st = model_open(&m, file, &err);
+        if (!st) st = runner_open(&r, m, &(struct load_params){ .device = d, .context = 200, .chunk = 64 }, &err);
+        if (!st) st = seq_open(&s, runner_cache(r), &err);
+        if (!st) runner_begin(r, STEP_NARROW);
+        if (!st) st = runner_add(r, s, text, NULL, ROWS_BEFORE, WANT_ALL, NULL, &err);
+        if (!st) st = runner_run(r, &err);
+        if (!st) seq_accept(s, NULL, ROWS_BEFORE);
+        CHECK_OK(st, err);
+        for (int again = 0; again < 2; again++) {
+            if (!again && n < 0) continue;
+            runner_begin(r, STEP_NARROW);
+            CHECK_OK(runner_add(r, s, text + ROWS_BEFORE, NULL, ROWS_MORE, WANT_ALL, NULL, &err), err);
+            if (!again) emulated_fail(EMULATED_MALLOC, n);
+            st = runner_run(r, &err);
+            emulated_fail(EMULATED_MALLOC, -1);
+            if (!st) break;
+            failed++;
+            CHECK(!again && st == LUCE_E_DEVMEM, "%d: %s", n, err.text);
+        }
+        for (int i = 0; i < ROWS_MORE; i++) CHECK_OK(runner_logits(r, i, logits[n >= 0][i], &err), err);
+        CHECK(n < 0 || !memcmp(logits[0], logits[1], sizeof logits[0]), "%d: other bits", n);
+        if (s) seq_close(s);
+        runner_close(r);
+        gguf_close(file);
+    }
+    CHECK(failed > 0, "no step lacked memory");
+    device_close(d);
+}
+
 /* What consumer cards have: 99 KiB, older ones and AMD's 64. */
 TEST(gpu_with_less_shared_memory_is_as_right)
 {
