@@ -108,6 +108,22 @@ static luce_status load_and_run(struct device *d, int lose_at, luce_error *err)
     return st;
 }
 
+TEST(gpu_ids_count_the_cards_that_can_be_used)
+{
+    struct device *d = NULL;
+    struct device_info info = { 0 };
+    luce_error err = { 0 };
+    CHECK_EQ(device_kind_gpu.count(), 1);
+    CHECK_OK(device_kind_gpu.open(&d, 0, &(struct device_params){ 0 }, &err), err);
+    CHECK_OK(d->fns->info(d, &info, &err), err);
+    CHECK_STR(info.id, "emulated:0");
+    CHECK_STR(info.name, "emulated GPU");
+    device_close(d);
+    CHECK_EQ(device_kind_gpu.open(&d, 1, &(struct device_params){ 0 }, &err), LUCE_E_ARG);
+    CHECK(strstr(err.text, "'emulated:1': this build can use 1 of 2 cards here") != NULL, "%s", err.text);
+    CHECK_EQ(d, NULL);
+}
+
 /* Of a narrow step. */
 static luce_status count_launches(struct device *d, const char *name, int rows, int *n, luce_error *err)
 {

@@ -64,7 +64,7 @@ static luce_status info(struct device *d, struct device_info *out, luce_error *e
     struct GPU(DeviceProp) p;
     size_t free = 0, total = 0;
     int runtime = 0;
-    luce_status st = gpu_check(g, GPU(GetDeviceProperties)(&p, g->index), "asking for its properties", err);
+    luce_status st = gpu_check(g, GPU(GetDeviceProperties)(&p, g->card), "asking for its properties", err);
     if (!st) st = gpu_check(g, GPU(MemGetInfo)(&free, &total), "asking for its memory", err);
     if (st) return st;
     (void)GPU(RuntimeGetVersion)(&runtime);
@@ -161,23 +161,20 @@ static luce_status claim(struct gpu *g, luce_error *err)
 /* What the smallest shapes of the kernels want. */
 enum { SHARED_NEEDED = 64 * 1024, DEVICES_MOST = 64 };
 
-/* Cards that this build can run on, as the runtime numbers them; *seen: all cards. */
-static int usable_cards(int cards[DEVICES_MOST], int *seen)
+/* Cards that this build can run on, as the runtime numbers them; *seen: all cards; *why none, if it is an error. */
+static int usable_cards(int cards[DEVICES_MOST], int *seen, gpu_error *why)
 {
     int n = 0;
     *seen = 0;
-    if (GPU(GetDeviceCount)(seen) != GPU(Success)) {
-        (void)GPU(GetLastError)();
-        *seen = 0;
-    }
+    if ((*why = GPU(GetDeviceCount)(seen)) != GPU(Success)) *seen = 0;
     for (int i = 0; i < *seen && n < DEVICES_MOST; i++) {
         int shared = 0;
         if (GPU(DeviceGetAttribute)(&shared, GPU(DevAttrMaxSharedMemoryPerBlockOptin), i) != GPU(Success)) continue;
         if (shared >= SHARED_NEEDED) cards[n++] = i;
     }
+    (void)GPU(GetLastError)();
     return n;
 }
-
 /* What has() refuses, in words. */
 static const char takes[] = "attention heads of 8 to 256 dims in multiples of 8 (to 128 on cards with 64 KiB of shared "
                             "memory a block), up to 64 of them on a kv head, and up to 4096 experts; --device cpu "
@@ -188,21 +185,22 @@ static luce_status open_gpu(struct device **out, int index, const struct device_
     (void)p;
     *out = NULL;
     int cards[DEVICES_MOST], seen;
-    if (index >= usable_cards(cards, &seen))
-        return fail(err, LUCE_E_UNSUPPORTED,
-                    GPU_NAME ":%d: this build runs on cards with %d KiB of shared memory a block; of %d cards here "
-                    "too few have that. --device cpu runs without", index,
-                    SHARED_NEEDED / 1024, seen);
-    index = cards[index];
+    gpu_error why;
+    const int n = usable_cards(cards, &seen, &why);
+    if (index >= n)
+        return fail(err, LUCE_E_ARG, "there is no device '" GPU_NAME ":%d': this build can use %d of %d cards here",
+                    index, n, seen);
+    const int card = cards[index];
     struct gpu *g = mem_zero(sizeof *g);
     if (!g) return fail(err, LUCE_E_NOMEM, "out of memory for the device");
     g->base = (struct device){ .fns = &fns, .max_wide_rows = STEP_ROWS, .takes = takes, .ahead = true };
     g->index = index;
-    luce_status st = gpu_check(g, GPU(SetDevice)(index), "being opened", err);
+    g->card = card;
+    luce_status st = gpu_check(g, GPU(SetDevice)(card), "being opened", err);
     if (!st) (void)GPU(SetDeviceFlags)(GPU(DeviceScheduleSpin));
-    (void)GPU(DeviceGetAttribute)(&g->n_units, GPU(DevAttrMultiProcessorCount), index);
-    (void)GPU(DeviceGetAttribute)(&g->major, GPU(DevAttrComputeCapabilityMajor), index);
-    (void)GPU(DeviceGetAttribute)(&g->minor, GPU(DevAttrComputeCapabilityMinor), index);
+    (void)GPU(DeviceGetAttribute)(&g->n_units, GPU(DevAttrMultiProcessorCount), card);
+    (void)GPU(DeviceGetAttribute)(&g->major, GPU(DevAttrComputeCapabilityMajor), card);
+    (void)GPU(DeviceGetAttribute)(&g->minor, GPU(DevAttrComputeCapabilityMinor), card);
     if (!st) st = gpu_check(g, GPU(StreamCreateWithFlags)(&g->stream, GPU(StreamNonBlocking)),
                             "making a stream", err);
     if (!st) st = claim(g, err);
@@ -215,7 +213,7 @@ static luce_status open_gpu(struct device **out, int index, const struct device_
         close_gpu(&g->base);
         return st;
     }
-    g->nvml = nvml_open(index);
+    g->nvml = nvml_open(card);
     *out = &g->base;
     return LUCE_OK;
 }
@@ -223,16 +221,17 @@ static luce_status open_gpu(struct device **out, int index, const struct device_
 static int count(void)
 {
     int cards[DEVICES_MOST], seen;
-    return usable_cards(cards, &seen);
+    gpu_error why;
+    return usable_cards(cards, &seen, &why);
 }
 
 static void missing(struct buf *out)
 {
-    int seen = 0;
-    gpu_error e = GPU(GetDeviceCount)(&seen);
-    (void)GPU(GetLastError)();
-    if (e != GPU(Success))
-        buf_printf(out, "%s; for a card that is there, install its driver or a newer one", GPU(GetErrorString)(e));
+    int cards[DEVICES_MOST], seen = 0;
+    gpu_error why;
+    (void)usable_cards(cards, &seen, &why);
+    if (why != GPU(Success))
+        buf_printf(out, "%s; for a card that is there, install its driver or a newer one", GPU(GetErrorString)(why));
     else
         buf_printf(out, "of %d cards none has %d KiB of shared memory a block, which this build wants", seen,
                    SHARED_NEEDED / 1024);

@@ -631,27 +631,31 @@ emulatedError_t emulatedMemsetAsync(void *p, int value, size_t bytes, emulatedSt
     return emulatedSuccess;
 }
 
+/* The card is the second one; the first is too small for anything. */
+enum { OLD_CARD, CARD, CARDS };
+static int card_set = OLD_CARD;
 emulatedError_t emulatedGetDeviceCount(int *n)
 {
-    *n = 1;
+    *n = CARDS;
     return emulatedSuccess;
 }
 emulatedError_t emulatedGetDevice(int *device)
 {
-    *device = 0;
+    *device = card_set;
     return emulatedSuccess;
 }
-emulatedError_t emulatedSetDevice(int)
+emulatedError_t emulatedSetDevice(int device)
 {
+    card_set = device;
     return emulatedSuccess;
 }
 emulatedError_t emulatedSetDeviceFlags(unsigned)
 {
     return emulatedSuccess;
 }
-emulatedError_t emulatedDeviceGetAttribute(int *value, int attribute, int)
+emulatedError_t emulatedDeviceGetAttribute(int *value, int attribute, int device)
 {
-    *value = attribute == emulatedDevAttrMaxSharedMemoryPerBlockOptin ? shared_of_card
+    *value = attribute == emulatedDevAttrMaxSharedMemoryPerBlockOptin ? device == CARD ? shared_of_card : 48 << 10
            : attribute == emulatedDevAttrMultiProcessorCount          ? UNITS
            : attribute == emulatedDevAttrComputeCapabilityMajor       ? 8 : 0;
     return emulatedSuccess;
@@ -660,9 +664,9 @@ emulatedError_t emulatedDeviceGetPCIBusId(char *, int, int)
 {
     return emulatedErrorLaunch;
 }
-emulatedError_t emulatedGetDeviceProperties(struct emulatedDeviceProp *out, int)
+emulatedError_t emulatedGetDeviceProperties(struct emulatedDeviceProp *out, int device)
 {
-    snprintf(out->name, sizeof out->name, "emulated GPU");
+    snprintf(out->name, sizeof out->name, device == CARD ? "emulated GPU" : "emulated old GPU");
     return emulatedSuccess;
 }
 emulatedError_t emulatedRuntimeGetVersion(int *version)

@@ -23,7 +23,8 @@ struct gpu_block {              /* memory that grows to what the largest of its 
 
 struct gpu {
     struct device base;
-    int index, n_units, major, minor;
+    int index, card;            /* of its id; as the runtime numbers it */
+    int n_units, major, minor;
     gpu_stream stream;
     struct nvml *nvml;          /* NULL: not there */
     uint8_t *staging[2];        /* pinned, for uploads */
