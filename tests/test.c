@@ -62,18 +62,23 @@ static char *next_path(void)
     return paths[at++ % 8];
 }
 
+static const char *sources(void)
+{
+    const char *root = getenv("LUCE_TEST_SOURCES");
+    return root ? root : LUCE_SOURCE_DIR;
+}
+
 const char *fixture(const char *name)
 {
     char *path = next_path();
-    const char *root = getenv("LUCE_TEST_SOURCES");
-    snprintf(path, 512, "%s/tests/fixtures/%s", root ? root : LUCE_SOURCE_DIR, name);
+    snprintf(path, 512, "%s/tests/fixtures/%s", sources(), name);
     return path;
 }
 
 const char *test_model(const char *name)
 {
     char *path = next_path();
-    snprintf(path, 512, "%s/models/%s", LUCE_SOURCE_DIR, name);
+    snprintf(path, 512, "%s/models/%s", sources(), name);
     return access(path, R_OK) == 0 ? path : NULL;
 }
 

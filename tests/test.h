@@ -28,7 +28,7 @@ void test_skipped(const char *why);
 /* Path of tests/fixtures/NAME below LUCE_TEST_SOURCES, or where the tests were built; static storage, valid until the
  * eighth call after. */
 const char *fixture(const char *name);
-/* Path of models/NAME, or NULL when the file is not there (make models fetches it). */
+/* Path of models/NAME there, or NULL when the file is not there (make models fetches it). */
 const char *test_model(const char *name);
 /* A path in a fresh directory that is removed when the run ends; storage as fixture(). */
 const char *scratch(const char *name);
