@@ -121,12 +121,8 @@ template <int KEY> struct block_conv {
                       threadIdx.x < 16 ? &sh.raw[HISTORY][threadIdx.x] : nullptr, 16);
         if (row >= q.n_rows) return;
         const uint64_t path = sh.path[row] = a.step->row[q.first_row + row].path;
-        int at[CONV_TAPS], j = row;
-#pragma unroll
-        for (int i = 0; i < CONV_TAPS; i++, j--) {
-            while (j >= 0 && !(path >> j & 1)) j--;
-            at[i] = j;
-        }
+        int at[CONV_TAPS];
+        seen_rows(at, row, path);
         sh.taps[row] = make_uint4((uint32_t)at[0], (uint32_t)at[1], (uint32_t)at[2], (uint32_t)at[3]);
     }
     /* N rows of a channel from row j0 on, each loaded before one is written. x: of row 0. journal NULL: not written. */
@@ -143,20 +139,9 @@ template <int KEY> struct block_conv {
         }
 #pragma unroll
         for (int n = 0; n < N; n++) {
-            float sum = 0;
-#pragma unroll
-            for (int i = CONV_TAPS - 1; i >= 0; i--)
-                if (i < a.conv.taps) sum = __fmaf_rn(w[i], seen[n][i], sum);
-            y[(j0 + n) * stride] = act_silu(sum);
+            y[(j0 + n) * stride] = convolved(w, seen[n], a.conv.taps);
             if (journal) journal[(uint64_t)(j0 + n) * a.conv.channels] = seen[n][0];
         }
-    }
-    __device__ static void keep(const delta_args &a, const step_seq &q, int c, const float *before, int stride)
-    {
-        if (q.n_commit == 0 && q.past != 0) return;
-        float *state = state_of(a.conv.place, q.slot) + c;
-        for (int i = 0; i + 1 < a.conv.taps; i++)
-            state[(uint64_t)i * a.conv.channels] = before[(i + 1 - a.conv.taps) * stride];
     }
     /* The rows: the last first, as those behind a row see what went into it. */
     __device__ void rows(const delta_args &a, const delta_block &b, delta_shared<KEY> &sh, const step_seq &q)
@@ -171,12 +156,12 @@ template <int KEY> struct block_conv {
             int j = q.n_rows;
             for (; j >= N; j -= N) some<N>(a, sh, w[m], j - N, x, x, KEY, to);
             while (j > 0) some<1>(a, sh, w[m], --j, x, x, KEY, to);
-            if (sh.last) keep(a, q, c, x, KEY);
+            if (sh.last) keep_columns(a.conv, q, c, x - (a.conv.taps - 1) * KEY, KEY);
         }
         const int v = threadIdx.x % 16, c = channel_of(a, b, 2 * b.n + v);
         for (int j = threadIdx.x / 16; j < q.n_rows; j += SLICES)
             some<1>(a, sh, w[EACH], j, &sh.raw[HISTORY][v], &sh.v[0][v], 16, journal + c);
-        if (threadIdx.x < 16) keep(a, q, c, &sh.raw[HISTORY][v], 16);
+        if (threadIdx.x < 16) keep_columns(a.conv, q, c, &sh.raw[HISTORY + 1 - a.conv.taps][v], 16);
     }
 };
 

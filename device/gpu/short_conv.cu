@@ -9,8 +9,7 @@
 
 enum { CONV_WIDE_THREADS = 128, CONV_THREADS = 32, CONV_ROWS = 16, TAPS_MOST = 16, CONV_SLICE = 32 };
 
-/* What the convolution of a row of the step sees, newest first: row at[i] >= 0 of its sequence, or column
- * taps - 1 + at[i] of the state. */
+/* What the convolution of a row of the step sees (seen_rows). */
 template <int TAPS> struct conv_row {
     int seq, first, at[TAPS];
     float seen[TAPS];
@@ -20,15 +19,11 @@ template <int TAPS> struct conv_row {
         seq = r < n_rows ? a.step->row[r].seq : -1, first = 0;
         if (seq < s0 || seq >= s1) seq = -1;
         if (seq < 0) return;
-        const uint64_t path = a.step->row[r].path;
         first = a.step->seq[seq].first_row;
+        seen_rows(at, r - first, a.step->row[r].path);
         const float *x = a.x + (uint64_t)first * a.x_cols + c;
-        int j = r - first;
 #pragma unroll
-        for (int i = 0; i < TAPS; i++, j--) {
-            while (j >= 0 && !(path >> j & 1)) j--;
-            at[i] = j, seen[i] = i < a.taps && j >= 0 ? x[(uint64_t)j * a.x_cols] : 0;
-        }
+        for (int i = 0; i < TAPS; i++) seen[i] = i < a.taps && at[i] >= 0 ? x[(uint64_t)at[i] * a.x_cols] : 0;
     }
 };
 /* Block: CONV_THREADS channels of CONV_ROWS sequences, a warp a row at a time. TAPS: as many as the convolution has, or
@@ -59,15 +54,11 @@ __global__ void __launch_bounds__(CONV_THREADS * CONV_ROWS, TAPS > CONV_TAPS ? 1
 #pragma unroll
         for (int i = 0; i < TAPS; i++)
             if (i < taps && row.at[i] < 0) row.seen[i] = kept[row.seq - s0][taps - 1 + row.at[i]][lane];
-        a.y[(uint64_t)r * n + c] = ch.sum(row.seen, taps);
+        a.y[(uint64_t)r * n + c] = convolved(ch.w, row.seen, taps);
         journal_of(a.place, a.step->seq[row.seq].slot)[(uint64_t)(r - row.first) * n + c] = row.seen[0];
     }
-    for (int s = s0 + warp; s < seqs; s += warps) {
-        const step_seq &q = a.step->seq[s];
-        if (q.n_commit == 0 && q.past != 0) continue;
-        float *state = state_of(a.place, q.slot) + c;
-        for (int i = 0; i + 1 < taps; i++) state[(uint64_t)i * n] = kept[s - s0][i][lane];
-    }
+    for (int s = s0 + warp; s < seqs; s += warps)
+        keep_columns(a, a.step->seq[s], c, &kept[s - s0][0][lane], CONV_THREADS);
 }
 
 /* Block: CONV_WIDE_THREADS channels; an item is CONV_SLICE rows of a sequence, or a sequence without rows. */
@@ -106,7 +97,7 @@ template <int TAPS> __global__ void __launch_bounds__(CONV_WIDE_THREADS) conv_wi
 #pragma unroll
                 for (int i = TAPS - 1; i > 0; i--) seen[i] = seen[i - 1];
                 seen[0] = x[(uint64_t)j * a.x_cols];
-                a.y[(uint64_t)(q.first_row + j) * n + c] = ch.sum(seen, taps);
+                a.y[(uint64_t)(q.first_row + j) * n + c] = convolved(ch.w, seen, taps);
             }
         }
         item -= items;

@@ -29,10 +29,38 @@ template <int TAPS> __device__ inline float column(const float (&window)[TAPS], 
     return x;
 }
 
+/* w, seen: newest first. */
+template <int TAPS> __device__ inline float convolved(const float (&w)[TAPS], const float (&seen)[TAPS], int taps)
+{
+    float sum = 0;
+#pragma unroll
+    for (int i = TAPS - 1; i >= 0; i--)
+        if (i < taps) sum = __fmaf_rn(w[i], seen[i], sum);
+    return act_silu(sum);
+}
+/* What the convolution of row j sees, newest first: row at[i] >= 0 of its path, or column taps - 1 + at[i] of the
+ * state. */
+template <int TAPS> __device__ inline void seen_rows(int (&at)[TAPS], int j, uint64_t path)
+{
+#pragma unroll
+    for (int i = 0; i < TAPS; i++, j--) {
+        while (j >= 0 && !(path >> j & 1)) j--;
+        at[i] = j;
+    }
+}
+/* The columns of a channel's state, the oldest first, where the step changes it. */
+__device__ inline void keep_columns(const conv_state_args &a, const step_seq &q, int c, const float *columns,
+                                    int stride)
+{
+    if (q.n_commit == 0 && q.past != 0) return;
+    float *state = state_of(a.place, q.slot) + c;
+    for (int i = 0; i + 1 < a.taps; i++) state[(uint64_t)i * a.channels] = columns[i * stride];
+}
+
 /* One channel of a sequence: its weights, and its state after what was accepted. */
 template <int TAPS> struct channel {
     float w[TAPS], kept[TAPS];              /* w[i]: of the i-th newest; kept[i]: column i of the state, oldest first */
-    float *state, *journal;
+    float *state;
 
     __device__ void weights(const conv_state_args &a, int c)
     {
@@ -41,7 +69,8 @@ template <int TAPS> struct channel {
     }
     __device__ void begin(const conv_state_args &a, const step_seq &q, int c)
     {
-        state = state_of(a.place, q.slot) + c, journal = journal_of(a.place, q.slot) + c;
+        const float *journal = journal_of(a.place, q.slot) + c;
+        state = state_of(a.place, q.slot) + c;
 #pragma unroll
         for (int i = 0; i < TAPS; i++)
             kept[i] = i + 1 < a.taps && q.past != q.n_commit ? state[(uint64_t)i * a.channels] : 0.0f;
@@ -53,14 +82,6 @@ template <int TAPS> struct channel {
 #pragma unroll
         for (int i = 0; i < TAPS; i++)
             if (i + 1 < a.taps) state[(uint64_t)i * a.channels] = kept[i];
-    }
-    __device__ float sum(const float (&seen)[TAPS], int taps) const
-    {
-        float s = 0;
-#pragma unroll
-        for (int i = TAPS - 1; i >= 0; i--)
-            if (i < taps) s = __fmaf_rn(w[i], seen[i], s);
-        return act_silu(s);
     }
 };
 
